@@ -155,8 +155,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
 
   it.each([
     ['the database is not there', { EPITAPH_POSTGRES: () => server.url('not_there') }, /no such database/],
-    ['the master key is missing', { EPITAPH_MASTER_KEY: '' }, /goes with a master key/],
-    ['the event store is missing', { EPITAPH_EVENT_STORE: '' }, /goes with --event-store/],
+    ['the master key is missing', { EPITAPH_MASTER_KEY: '' }, /needs a master key/],
+    ['the event store is missing', { EPITAPH_EVENT_STORE: '' }, /needs --event-store/],
     [
       'the master key is another',
       { EPITAPH_MASTER_KEY: Buffer.alloc(32, 6).toString('base64') },

@@ -192,9 +192,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are restored from cop
     async () => {
       const head = await headOfOne();
       const lose = () => server.run("DELETE FROM epitaph_vault.secrets WHERE name = 'container proof'", url);
-      const told = expect.stringContaining('they are signed with a new key');
+      const told = expect.stringContaining('proofs are signed with a new key');
       await lose();
-      for (const expected of [told, expect.not.stringContaining('they are signed with a new key')]) {
+      for (const expected of [told, expect.not.stringContaining('proofs are signed with a new key')]) {
         await start();
         await stop();
         expect((await node.finished()).stderr).toEqual(expected);
@@ -219,7 +219,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are restored from cop
       double.log.append('item-a.b.0', -1, [{ ...damaged, ...bytes }]);
       expect(refusal(await restore(head))).toEqual([
         2,
-        expect.stringMatching(/^epitaph: The restore failed, because the event log.*ItemUpserted at \d+ is damaged.*older copy/),
+        expect.stringMatching(
+          /^epitaph: The restore failed, because the event log.*ItemUpserted at \d+ is damaged.*older copy/,
+        ),
       ]);
       double.log = whole;
       expect(await restore(head)).toMatchObject({ code: 0 });

@@ -146,7 +146,7 @@ async function openSharedStorage(
     const signer = ProofSigner.fromSeed(await storage.vault.containerSecret(PROOF_SECRET));
     if (!hadKey && !log.isEmpty) {
       options.onLoss?.(
-        `The key that proofs are signed with was missing among the keys in PostgreSQL: they are signed with a new key, "${signer.key.name}", from now on. Give auditors its public key (GET /_epitaph/proof/key); or put back the row "container ${PROOF_SECRET}" of epitaph_vault.secrets from a copy, and start all nodes again.`,
+        `The key that proofs are signed with was missing among the keys in PostgreSQL: proofs are signed with a new key, "${signer.key.name}", from now on. Give auditors its public key (GET /_epitaph/proof/key); or restore the row "container ${PROOF_SECRET}" of epitaph_vault.secrets from a copy, and restart all nodes.`,
       );
     }
     return {

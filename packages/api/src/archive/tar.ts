@@ -43,7 +43,7 @@ export async function* writeTar(files: AsyncIterable<ArchivedFile>, atMs: number
 }
 
 function header(name: string, size: number, atMs: number): Buffer {
-  if (Buffer.byteLength(name) > FIELDS.mode) throw new RangeError(`${name} is too long a name for the archive`);
+  if (Buffer.byteLength(name) > FIELDS.mode) throw new RangeError(`the name ${name} is too long for the archive`);
   const block = Buffer.alloc(BLOCK);
   const octal = (value: number, at: number, digits: number) =>
     block.write(`${value.toString(8).padStart(digits, '0')}\0`, at, 'latin1');
@@ -104,12 +104,12 @@ export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<Ar
     if (isEmpty(block)) break;
     const field = (at: number, length: number) => block.toString('utf8', at, at + length).replace(/[\0 ].*$/s, '');
     if (Number.parseInt(field(FIELDS.checksum, 8), 8) !== checksum(block)) {
-      throw new DamagedArchive('A header of the archive is damaged, or it is no tar archive.');
+      throw new DamagedArchive('A header of the archive is damaged, or it is not a tar archive.');
     }
     const size = Number.parseInt(field(FIELDS.size, 12), 8);
     const hasPrefix = !isEmpty(block.subarray(FIELDS.prefix, FIELDS.prefix + PREFIX_BYTES));
     if (!(size <= LARGEST_FILE) || field(FIELDS.type, 1) !== '0' || hasPrefix) {
-      throw new DamagedArchive('The archive holds what a bundle does not.');
+      throw new DamagedArchive("The archive contains an entry that a bundle can't have.");
     }
     const name = block.toString('utf8', 0, FIELDS.mode).replace(/\0.*$/s, '');
     const content = await take(size);
@@ -119,7 +119,7 @@ export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<Ar
   // Two empty blocks are the end, and programs differ in what they make of more. What has packed it checks all of it at its own end.
   let after = await take(BLOCK);
   for (; after.length > 0; after = await takeAny()) {
-    if (!isEmpty(after)) throw new DamagedArchive('The archive goes on behind its end.');
+    if (!isEmpty(after)) throw new DamagedArchive('The archive has data after its end.');
   }
 }
 

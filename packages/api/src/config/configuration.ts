@@ -92,7 +92,7 @@ export function readJson(what: string, file: string): unknown {
 function readFile(file: string): Readonly<Record<string, unknown>> {
   const value = readJson('configuration file', file);
   const object = z.record(z.string(), z.unknown()).safeParse(value);
-  if (!object.success) throw new BadConfiguration(`The configuration file ${file} must hold one JSON object.`);
+  if (!object.success) throw new BadConfiguration(`The configuration file ${file} must contain one JSON object.`);
   return object.data;
 }
 
@@ -103,7 +103,7 @@ function complaint(
   file: string | undefined,
 ): string {
   if (issue.code === 'unrecognized_keys') {
-    return `${JSON.stringify(issue.keys[0])} in ${file} is no option; there are ${optionNames.join(', ')}.`;
+    return `${JSON.stringify(issue.keys[0])} in ${file} is not an option; the options are ${optionNames.join(', ')}.`;
   }
   const name = issue.path.join('.');
   return `${origins[name] ?? name}: ${inWords(issue).replace(/\.$/, '')}.`;
@@ -117,7 +117,7 @@ function inWords(issue: z.core.$ZodIssue): string {
     case 'too_small':
       return issue.origin === 'string' ? 'must not be empty' : issue.message;
     case 'invalid_type':
-      return issue.expected === 'string' ? 'must be a text' : issue.message;
+      return issue.expected === 'string' ? 'must be a string' : issue.message;
     default:
       return issue.message;
   }

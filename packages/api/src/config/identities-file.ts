@@ -24,9 +24,9 @@ const assignment = z
   .strictObject({
     principal: z
       .string()
-      .regex(PRINCIPAL_ID, 'must be the id of a principal: 1 to 128 characters without blanks')
+      .regex(PRINCIPAL_ID, 'must be the id of a principal: 1 to 128 characters without spaces')
       .optional(),
-    group: text('must be a group, as tokens list it').optional(),
+    group: text('must be the id of a group, as in tokens').optional(),
     role: z.enum(identityRoles, `must be one of ${identityRoles.join(', ')}`),
     scope,
   })
@@ -35,25 +35,25 @@ const assignment = z
   })
   .refine(({ role, scope: { database } }) => database === undefined || isDataRole(role), {
     path: ['scope'],
-    message: 'must be / for this role: what it may do is not of one database',
+    message: "must be / for this role, which can't be limited to a database",
   });
 
 const issuer = z.strictObject({
   name: z
     .string()
     .regex(/^[a-z][a-z0-9-]{0,31}$/, 'must be a short name of lower-case letters, digits and hyphens, such as entra')
-    .refine((name) => !TAKEN.includes(name), 'is what others that act on the store are called'),
+    .refine((name) => !TAKEN.includes(name), 'is reserved for other actors of the store'),
   issuer: text('must be the "iss" of its tokens'),
-  audiences: z.array(text('must be an "aud" of tokens')).min(1, 'must name whom tokens are for, their "aud"'),
+  audiences: z.array(text('must be an "aud" of tokens')).min(1, 'must list the accepted audiences of tokens ("aud")'),
   claim: text('must be the claim that names the principal').default('oid'),
   groups: text("must be the claim that lists a principal's groups").default('groups'),
-  keys: text('must be a file, or the address of its keys (jwks_uri)'),
+  keys: text('must be the file or the URL of its keys (jwks_uri)'),
   assignments: z.array(assignment),
 });
 
 const keySet = z.object({ keys: z.array(z.looseObject({})) });
 
-const schema = z.strictObject({ issuers: z.array(issuer).min(1, 'must name one at least') });
+const schema = z.strictObject({ issuers: z.array(issuer).min(1, 'must name at least one') });
 
 /**
  * Whose identity tokens are taken, and what those whom they name may do.
@@ -72,7 +72,7 @@ export function readIdentities(file: string): Issuer[] {
     const all = issuers.map((one) => one[property]);
     const twice = all.find((value, index) => all.indexOf(value) !== index);
     if (twice !== undefined)
-      throw new BadConfiguration(`The identities file ${file}: ${property} ${JSON.stringify(twice)} is there twice.`);
+      throw new BadConfiguration(`The identities file ${file}: ${property} ${JSON.stringify(twice)} appears twice.`);
   }
   return issuers.map((one) => ({ ...one, keys: keysOf(one.keys, file) }));
 }
@@ -91,7 +91,7 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
   if (url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopbackHostHeader(url.host))) return url;
   if (url?.protocol === 'http:') {
     throw new BadConfiguration(
-      `The identities file ${file}: keys must come over https: whoever is in between could put in others.`,
+      `The identities file ${file}: keys must be fetched over https. Otherwise anybody in between could replace them.`,
     );
   }
   const from = path.resolve(path.dirname(file), keys);
@@ -100,6 +100,6 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
   const hasSecret = keySet.safeParse(given).data?.keys.some((key) => 'd' in key || 'k' in key);
   if (hasSecret !== true) return given as Issuer['keys'];
   throw new BadConfiguration(
-    `The file of an issuer's keys ${from} has a secret key in it, with which anybody can sign tokens: put the public ones there.`,
+    `The file of an issuer's keys ${from} contains a private key, with which whoever reads the file can sign tokens. Put only public keys there.`,
   );
 }

@@ -66,7 +66,7 @@ function makeKeys(file: string): KeysFile {
 function readKeys(file: string): KeysFile {
   if (process.platform !== 'win32' && (statSync(file).mode & 0o077) !== 0) {
     throw new BadConfiguration(
-      `The keys in ${file} can be read by others on this machine: run chmod 600 on it, and better make new keys.`,
+      `The keys in ${file} can be read by others on this machine: run chmod 600 on it, and replace the keys if others may have read them.`,
     );
   }
   const text = readSettings('keys file', file, '. Check its permissions.');
@@ -74,7 +74,7 @@ function readKeys(file: string): KeysFile {
     return keysSchema.parse(JSON.parse(text));
   } catch {
     throw new BadConfiguration(
-      `The keys file ${file} is damaged. Put it back, or remove it: the next start makes new keys, and clients need them.`,
+      `The keys file ${file} is damaged. Restore it from a copy, or remove it: the next start then makes new keys, which clients need.`,
     );
   }
 }

@@ -10,7 +10,7 @@ import { parseInstant } from './instant.ts';
 export const keyText = z
   .string()
   // What a file holds often ends a line. Decoded it is a key like any other, so that is not seen in it.
-  .regex(/^[!-~]*$/, { message: 'has a blank, a line end or another character that no key has' })
+  .regex(/^[!-~]*$/, { message: "contains a space, a line end or another character that a key can't have" })
   .refine(
     (text) => {
       const bytes = Buffer.from(text, 'base64');
@@ -43,13 +43,13 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe(
-      'Certificate of the server, a PEM file, followed by those that lead to its authority. The store then speaks HTTPS only.',
+      'PEM file with the certificate of the server, followed by those that lead to its authority. The store then uses HTTPS only.',
     ),
   'tls-key': z
     .string()
     .min(1)
     .optional()
-    .describe('Private key of that certificate, a PEM file. SIGHUP reads both files again.'),
+    .describe('PEM file with the private key of that certificate. SIGHUP reads both files again.'),
   'cors-origins': z
     .string()
     .transform((text, context) => {
@@ -60,7 +60,7 @@ export const optionSchemas = {
     })
     .optional()
     .describe('Origins of web pages that may call the data plane, separated by commas, or * for all. By default none.'),
-  data: z.string().min(1).default(DEFAULT_DATA).describe('Folder that holds everything; created if missing.'),
+  data: z.string().min(1).default(DEFAULT_DATA).describe('Folder for all data; created if missing.'),
   clock: z
     .enum(['system', 'manual'])
     .default('system')
@@ -86,7 +86,7 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe(
-      'File that says which identity tokens (Entra ID, OpenID Connect) are accepted, and what they permit. SIGHUP reads it again.',
+      'File that defines which identity tokens (Entra ID, OpenID Connect) are accepted, and what they permit. SIGHUP reads it again.',
     ),
   'master-key': z
     .string()
@@ -102,17 +102,19 @@ export const optionSchemas = {
     .string()
     .min(1)
     .optional()
-    .describe('Existing folder that online backups are written below; without it there are none. Not with --postgres.'),
+    .describe(
+      'Existing folder below which online backups are written; without it, they are refused. Not with --postgres.',
+    ),
   'event-store': z
     .string()
     .min(1)
     .optional()
     .describe(
-      'Connection string of an EventStoreDB or KurrentDB that keeps the event log; in the data folder by default.',
+      'Connection string of an EventStoreDB or KurrentDB for the event log. By default the log is in the data folder.',
     ),
   'scavenge-every': wholeNumber(60, 31_536_000)
     .optional()
-    .describe('With --event-store: seconds between scavenges of that server. By default only on command.'),
+    .describe('With --event-store: seconds between scavenges of that server. By default only on request.'),
   postgres: z
     .string()
     .min(1)
@@ -133,10 +135,10 @@ export const optionSchemas = {
     ),
   drain: wholeNumber(0, 600)
     .default(0)
-    .describe('Seconds after a signal to stop in which requests are still answered, while the readiness check fails.'),
+    .describe('Seconds after SIGINT or SIGTERM in which requests are still answered, while the readiness check fails.'),
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
-    .describe('In new containers: seconds for which items that expire by a policy change are hidden but not erased.'),
+    .describe('For new containers: seconds for which items that expire by a policy change are hidden but not erased.'),
   consistency: z
     .enum(consistencyLevels)
     .default(defaultConsistency.level)
@@ -145,10 +147,10 @@ export const optionSchemas = {
     ),
   'max-staleness-prefix': wholeNumber(10, 2_147_483_647)
     .default(defaultConsistency.maxStalenessPrefix)
-    .describe('With --consistency BoundedStaleness: versions that clients are told a read may be behind.'),
+    .describe('With --consistency BoundedStaleness: how many versions reads may be behind, as told to clients.'),
   'max-staleness-seconds': wholeNumber(5, 86_400)
     .default(defaultConsistency.maxStalenessSeconds)
-    .describe('With --consistency BoundedStaleness: seconds that clients are told a read may be behind.'),
+    .describe('With --consistency BoundedStaleness: how many seconds reads may be behind, as told to clients.'),
   throughput: z
     .union([z.number().transform(String), z.string()])
     .transform((text, context) => {
@@ -159,7 +161,7 @@ export const optionSchemas = {
     })
     .optional()
     .describe(
-      'Throughput of containers that are created without one, in request units a second. They are limited to it; serverless limits no container. By default they show 400 and are not limited.',
+      'Throughput of containers that are created without one, in request units a second; it is enforced. With serverless, no container is limited. By default such containers show 400 and are not limited.',
     ),
   scripts: z
     .enum(['on', 'off'])
@@ -169,17 +171,17 @@ export const optionSchemas = {
     ),
   'ready-lag': wholeNumber(1, 1_000_000_000)
     .default(DEFAULT_READY_LAG_EVENTS)
-    .describe('Events that the read models may be behind the log before the store says that it is not ready.'),
+    .describe('How many events the read models may be behind the log before the store reports that it is not ready.'),
   traces: z
     .union([z.literal('off'), z.url({ protocol: /^https?$/, error: 'must be the URL of a collector, or off' })])
     .optional()
     .describe(
-      'Where to send traces by OpenTelemetry, such as http://127.0.0.1:4318/v1/traces. By default to OTEL_EXPORTER_OTLP_ENDPOINT, if that is set.',
+      'Where to send OpenTelemetry traces, such as http://127.0.0.1:4318/v1/traces. By default to OTEL_EXPORTER_OTLP_ENDPOINT, if that is set.',
     ),
   'log-level': z
     .enum(['silent', 'error', 'warn', 'info', 'debug'])
     .default('warn')
-    .describe('What to log on stderr, a JSON object a line. Requests are not logged, nor bodies, nor keys.'),
+    .describe('What to log on stderr, one JSON object a line. Requests, bodies and keys are not logged.'),
 } as const;
 
 export type OptionName = keyof typeof optionSchemas;
@@ -226,35 +228,35 @@ export const configurationSchema = z
   })
   .refine(({ 'tls-cert': cert, 'tls-key': key }) => cert === undefined || key !== undefined, {
     path: ['tls-cert'],
-    message: 'goes with --tls-key, the private key of the certificate',
+    message: 'needs --tls-key, the private key of the certificate',
   })
   .refine(({ 'tls-cert': cert, 'tls-key': key }) => key === undefined || cert !== undefined, {
     path: ['tls-key'],
-    message: 'goes with --tls-cert, the certificate of the key',
+    message: 'needs --tls-cert, the certificate of the key',
   })
   .refine(({ postgres, 'event-store': log }) => postgres === undefined || log !== undefined, {
     path: ['postgres'],
-    message: 'goes with --event-store: nodes that share keys and read models must share the log',
+    message: 'needs --event-store: nodes that share keys and read models must share the log',
   })
   .refine((values) => values['scavenge-every'] === undefined || values['event-store'] !== undefined, {
     path: ['scavenge-every'],
-    message: 'goes with --event-store: a log in the data folder gives its space back by itself',
+    message: 'needs --event-store: a log in the data folder frees its space by itself',
   })
   .refine(({ postgres, roles }) => postgres !== undefined || roles === ALL_ROLES, {
     path: ['roles'],
-    message: 'goes with --postgres: the one node of a data folder does all there is to do',
+    message: 'needs --postgres: the only node of a data folder does everything',
   })
   .refine((values) => values.postgres !== undefined || values['policy-delay'] === POLICY_DELAY_SECONDS, {
     path: ['policy-delay'],
-    message: 'goes with --postgres: on one node a TTL change takes effect at once',
+    message: 'needs --postgres: on a single node a TTL change takes effect at once',
   })
   .refine((values) => values.postgres !== undefined || values['vault-copies-kept'] === undefined, {
     path: ['vault-copies-kept'],
-    message: 'goes with --postgres: copies of keys in the data folder are made by epitaph backup, which knows of them',
+    message: 'needs --postgres: copies of keys in a data folder are made by epitaph backup, which records them',
   })
   .refine(({ postgres, 'master-key': key }) => postgres === undefined || key !== undefined, {
     path: ['postgres'],
-    message: 'goes with a master key that is given (EPITAPH_MASTER_KEY): every node needs the same',
+    message: 'needs a master key (EPITAPH_MASTER_KEY), the same for every node',
   })
   .refine(({ postgres, 'purge-ledger': ledger }) => postgres === undefined || ledger === undefined, {
     path: ['purge-ledger'],
@@ -266,7 +268,7 @@ export const configurationSchema = z
   })
   .refine(({ postgres, clock }) => postgres === undefined || clock === 'system', {
     path: ['clock'],
-    message: 'manual is for one node, without --postgres',
+    message: 'manual is only for a single node, without --postgres',
   });
 
 export type Configuration = z.infer<typeof configurationSchema> & {

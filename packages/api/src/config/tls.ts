@@ -33,7 +33,7 @@ export function readTls({ 'tls-cert': certFile, 'tls-key': keyFile }: Configurat
 export function outOfDate({ cert }: TlsFiles, nowMs: number): string | undefined {
   const { validFromDate, validToDate } = new X509Certificate(cert);
   if (nowMs > validToDate.getTime()) return `the certificate has expired at ${isoTime(validToDate.getTime())}`;
-  if (nowMs < validFromDate.getTime()) return `the certificate is valid from ${isoTime(validFromDate.getTime())} on`;
+  if (nowMs < validFromDate.getTime()) return `the certificate is not valid before ${isoTime(validFromDate.getTime())}`;
   return undefined;
 }
 

@@ -46,7 +46,7 @@ export function readTokens(bytes: Buffer): Tokens {
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
-    throw new UnreadableTokens('A token is cut short.');
+    throw new UnreadableTokens('A token is truncated.');
   }
   return tokens;
 }
@@ -81,7 +81,7 @@ function readValue(bytes: Buffer, type: number, at: number): readonly [value: nu
     case tokenTypes.longBytes:
       return part(bytes, at + 4, bytes.readUInt32LE(at));
     default:
-      throw new UnreadableTokens(`A token has a type that there is none of: ${type}.`);
+      throw new UnreadableTokens(`A token has the unknown type ${type}.`);
   }
 }
 

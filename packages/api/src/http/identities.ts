@@ -182,7 +182,8 @@ export class Identities {
         currentDate: new Date(nowMs),
       });
       const id = payload[issuer.claim];
-      if (typeof id !== 'string' || !PRINCIPAL_ID.test(id)) return invalid(`its "${issuer.claim}" names nobody`);
+      if (typeof id !== 'string' || !PRINCIPAL_ID.test(id))
+        return invalid(`its claim "${issuer.claim}" names no principal`);
       const groups = payload[issuer.groups];
       const assignments = issuer.assignments.filter(({ principal, group }) =>
         group === undefined ? principal === id : Array.isArray(groups) && groups.includes(group),
@@ -247,15 +248,14 @@ function keysFetch(): FetchImplementation {
     let bytes = 0;
     for await (const chunk of response.body ?? []) {
       bytes += chunk.length;
-      if (bytes > MAX_KEYS_BYTES) throw new Error(`more than ${MAX_KEYS_BYTES} bytes came`);
+      if (bytes > MAX_KEYS_BYTES) throw new Error(`the response has more than ${MAX_KEYS_BYTES} bytes`);
       chunks.push(chunk);
     }
     return new Response(bytes === 0 ? null : Buffer.concat(chunks), { status: response.status });
   };
 }
 
-const KEYS_AWAY =
-  "Whether the identity token is valid can't be said: the keys of its issuer can't be had, or can't be used.";
+const KEYS_AWAY = "The identity token can't be checked: the keys of its issuer can't be fetched, or can't be used.";
 
 const invalid = (why: string): IdentityVerdict => ({
   ok: false,

@@ -54,7 +54,7 @@ export const problem = named(
     holds: z
       .array(z.strictObject({ id: z.string(), reason: z.string(), placedBy: z.string(), placedAt: iso }))
       .optional()
-      .meta({ description: 'With `held`: the holds that stand against the erasure.' }),
+      .meta({ description: 'With `held`: the holds that forbid the erasure.' }),
     floorUntil: iso.nullable().optional(),
     holdCount: count.optional(),
     possibleFrom: iso.nullable().optional(),
@@ -90,7 +90,9 @@ export const history = named(
         causationId: z
           .string()
           .optional()
-          .meta({ description: 'Id of the event that stored the script which asked for it; absent for none.' }),
+          .meta({
+            description: 'Id of the event that stored the script which made this change; absent if no script did.',
+          }),
         data: z.record(z.string(), z.unknown()).meta({ description: "The event's facts; never content." }),
         fromLedger: z.boolean().optional(),
       }),
@@ -117,7 +119,9 @@ export const storeHistory = named(
 );
 
 const remains = z.strictObject({
-  sealedBytes: count.meta({ description: 'Sealed bodies that the log still held; nothing opens them any more.' }),
+  sealedBytes: count.meta({
+    description: 'Bytes of sealed bodies that the log still had; no key opens them any more.',
+  }),
   removedBy: z.enum(['truncation', 'scavenge']),
 });
 
@@ -244,11 +248,13 @@ export const preview = named(
       byFloor: count,
       byHolds: z
         .strictObject({ atLeast: count, atMost: count })
-        .meta({ description: 'Equal unless both the items and the names in the holds are too many to look at.' }),
+        .meta({
+          description: 'Both are equal, unless there are too many items, and too many names in holds, to look at.',
+        }),
       holds: z.array(z.strictObject({ holdId: z.string(), scope: holdScope })),
       moreHolds: count
         .optional()
-        .meta({ description: 'How many there are besides; absent for none. The list of holds has them.' }),
+        .meta({ description: 'Number of further holds; absent if there are none. The list of holds has all.' }),
     }),
     inertTtls: count,
     unreadableTtls: count,
@@ -265,10 +271,10 @@ export const hold = named(
     covers: z
       .array(z.string())
       .optional()
-      .meta({ description: 'Keyed hashes: of items, of lives, or what those of a partition key begin with.' }),
+      .meta({ description: 'Keyed hashes of items or lives, or the prefix of those of all items of a partition key.' }),
     count: count.optional(),
     reason: z.string(),
-    tooLateFor: count.meta({ description: 'Lives in its scope that were erased before the hold came.' }),
+    tooLateFor: count.meta({ description: 'Lives in its scope that were erased before the hold was placed.' }),
     placedBy: z.string(),
     ...time('placedAt'),
     released: z.strictObject({ by: z.string(), reason: z.string(), ...time('at') }).optional(),
@@ -370,7 +376,7 @@ export const content = named(
 );
 
 export const proofKey = z.strictObject({
-  publicKey: z.string().meta({ description: 'A verifier key as C2SP signed-note has it.' }),
+  publicKey: z.string().meta({ description: 'A verifier key in the format of C2SP signed-note.' }),
 });
 export const consistency = z.strictObject({ from: count, to: count, hashes: z.array(z.string()) });
 export const fact = named(
@@ -434,7 +440,7 @@ export const unproven = named(
       revision: count.optional(),
       reason: z.string(),
     })
-    .meta({ description: 'Stands where a proof would, of what the event log has damaged.' }),
+    .meta({ description: 'Stands in the place of a proof if the event log is damaged there.' }),
 );
 const purgeRunStatement = named(
   'PurgeRun',
@@ -454,8 +460,8 @@ export const purgeRuns = z.strictObject({
   unproven: z
     .array(unproven)
     .optional()
-    .meta({ description: 'Runs whose record is damaged; absent where there are none.' }),
-  next: count.optional().meta({ description: 'What to give as after for the next page; absent after the last.' }),
+    .meta({ description: 'Runs whose record is damaged; absent if there are none.' }),
+  next: count.optional().meta({ description: 'The value of `after` for the next page; absent on the last page.' }),
 });
 const certifiedFacts = z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) }));
 export const runCertificate = named(
@@ -486,7 +492,7 @@ export const purge = named(
     state: z.enum(['running', 'idle', 'paused', 'held-by-clock', 'waiting-for-request-units']),
     byThisNode: z.boolean().meta({
       description:
-        'False on a node that leaves the purge to others, and so knows neither their rate nor what they hold back.',
+        'False on a node that leaves the purge to others. It does not know their rate and what they hold back.',
     }),
     overdueItems: count,
     waitingForRequestUnits: count,
@@ -499,7 +505,7 @@ export const purge = named(
     millisecondsToDrain: span.nullable(),
     timeToDrain: duration.nullable(),
     purgedTotal: count,
-    faults: count.meta({ description: "Since the start; the server's log has each." }),
+    faults: count.meta({ description: 'Since the start of the server; its log has each of them.' }),
     run: z.strictObject({ id: z.string(), ...time('startedAt'), upToPosition: count }).nullable(),
     scavenge: z
       .strictObject({
@@ -522,7 +528,7 @@ export const copyProgress = z.strictObject({
   done: count,
   total: count,
 });
-const ledgerPlace = z.string().meta({ description: 'Lines and hash of the last one: 12:<base64url>.' });
+const ledgerPlace = z.string().meta({ description: 'Number of lines and hash of the last line: 12:<base64url>.' });
 export const takenBackup = named(
   'TakenBackup',
   z.strictObject({
@@ -530,7 +536,10 @@ export const takenBackup = named(
     folder: z.string(),
     parts: z
       .array(z.enum(['log', 'vault']))
-      .meta({ description: 'Folders in it. There is no log where that is on a server, which backs it up itself.' }),
+      .meta({
+        description:
+          'The folders in the backup. There is no log if the log is on a server: back it up with the tools of that server.',
+      }),
     ...time('takenAt'),
     logPosition: count,
     ...time('vaultLapsesAt'),
@@ -590,7 +599,7 @@ export const projections = z.strictObject({
       name: z.string(),
       byThisNode: z
         .boolean()
-        .meta({ description: 'False on a node that follows another, of which a rebuild is asked.' }),
+        .meta({ description: 'False on a node that follows another one; request a rebuild from that node.' }),
       version: z.int(),
       position: count,
       headPosition: count,
@@ -621,10 +630,12 @@ export const clock = named(
     ...time('now'),
     kind: z.enum(['system', 'manual']),
     held: z.string().optional().meta({
-      description: 'Why nothing is written, expires or is erased until the clock agrees again or is confirmed.',
+      description:
+        'Present while the clock is held, so that nothing is written, expires or is erased until the clock is right again or is confirmed: the reason.',
     }),
     standsStillFor: duration.optional().meta({
-      description: 'Until the system clock has come to the time shown, and nothing expires; absent while time goes on.',
+      description:
+        'How long the time stands still, and nothing expires, until the system clock reaches the time shown. Absent if the time advances.',
     }),
     standsStillForMs: span.optional(),
   }),

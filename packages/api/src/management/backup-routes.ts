@@ -16,7 +16,7 @@ export function backupRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       url: '/backups',
       access: 'write',
       summary:
-        "Copies log and keys into a folder below the server's backup folder. A client that goes away cancels it.",
+        "Copies log and keys into a folder below the server's backup folder. Cancelled if the client disconnects.",
       body: requests.backupBody,
       answers: {
         json: answers.takenBackup,
@@ -35,7 +35,7 @@ export function backupRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       method: 'GET',
       url: '/backups',
       access: 'audit',
-      summary: 'The backups on record, and when the copy of the keys of each is to be gone.',
+      summary: 'The backups on record, and by when the copy of the keys of each must be destroyed.',
       answers: { json: answers.backups },
     },
     () => ({ backups: store.backups().map(shapes.backupShape) }),
@@ -47,7 +47,7 @@ export function backupRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       method: 'GET',
       url: '/purge-ledger',
       access: 'audit',
-      summary: 'Where the ledger of destroyed keys ends. To be kept apart from it: a restore asks for it.',
+      summary: 'The head of the ledger of destroyed keys. Keep it apart from the ledger: a restore needs it.',
       answers: { json: answers.ledgerHead },
     },
     async () => ({ head: formatLedgerHead(await store.purgeLedgerHead()) }),

@@ -123,25 +123,25 @@ Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])})
 ${
   earlier.length === 0
     ? ''
-    : `\nDeleted containers had this name before. They are other containers: nothing of theirs is in here, and each has a bundle of its own, by its rid. bundle.json names them (\`earlierContainers\`).\n`
+    : `\nDeleted containers had this name before. They are different containers: this bundle has nothing about them, and each has a bundle of its own, by its rid. bundle.json names them (\`earlierContainers\`).\n`
 }${
     unrecordedExpiries === 0
       ? ''
-      : `\nNot all that left in the period is in here: the expiry of ${unrecordedExpiries} was not on record yet, because the purge was behind or paused (\`unrecordedExpiries\` in bundle.json). A later bundle has them.\n`
+      : `\nThis bundle lacks some items that left in the period: the expiry of ${unrecordedExpiries} was not recorded yet, because the purge was behind or paused (\`unrecordedExpiries\` in bundle.json). A later bundle has them.\n`
   }
 | file | |
 | --- | --- |
-| bundle.json | what this is about |
+| bundle.json | container, period and contents of this bundle |
 | policies.json | time-to-live policies: in force, scheduled, past |
 | holds/*.ndjson | legal holds, released ones too, who placed them and why |
-| container-facts/*.ndjson | every fact of the container itself, in order, each with its proof: creation, policies, holds and floors, who and why |
+| container-facts/*.ndjson | every fact of the container itself, in order, each with its proof: creation, policies, holds and floors, and who set them and why |
 | disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; only the first has column names. Items are named by id and partition key |
-| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period, up to when this was made. (A life is an id from its creation to its end.) What was erased while this was made may be in the tables without a certificate; a later bundle has it. Items are named by keyed hashes alone |
-| checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |
-| verifier-key.txt | the key that the checkpoint is signed with, as this store tells it |
+| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period, up to the time when this bundle was made. (A life of an id goes from its creation to its end.) Lives that were erased while this bundle was made may be in the tables without a certificate; a later bundle has it. Items are named only by keyed hashes |
+| checkpoint.txt | the signed head of the tree of all ${treeSize} permanent facts of the store, to which all proofs lead |
+| verifier-key.txt | the public key of the checkpoint's signature, according to this store |
 
-There is no content in it. Facts of the container and certificates have proofs; policies.json, holds and disappearances have none of their own.
-If a line has the format \`epitaph.unproven/1\`, the event log is damaged there: it stands in the place of a fact or a certificate, and says why
+The bundle has no content of items. Facts of the container and certificates have proofs; policies.json, holds and disappearances have none of their own.
+If a line has the format \`epitaph.unproven/1\`, the event log is damaged there: the line stands in the place of a fact or a certificate, and says why
 there is none.
 
 ## Checking it
@@ -150,7 +150,7 @@ With Epitaph's sources on any machine, without the store (\`epitaph\` stands for
 
     epitaph verify bundle <this archive> --public-key <key>
 
-Take the key from where you kept it earlier, not from this archive: whoever could forge the one could forge the other.
+Use the key that you have kept from earlier, not the one in this archive: whoever can forge the archive can forge the key in it.
 If you kept a checkpoint earlier, compare it with the store itself: epitaph verify log --checkpoint <file> --public-key <key>.
 `;
 }

@@ -26,7 +26,7 @@ export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'POST',
       url: '/clock/advance',
       access: 'write',
-      summary: 'Turns the manual clock forward.',
+      summary: 'Advances the manual clock.',
       body: requests.advanceBody,
       answers: { json: answers.clock },
     },
@@ -47,8 +47,7 @@ export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'POST',
       url: '/clock/confirm',
       access: 'write',
-      summary:
-        'Accepts the wall clock as it is after a jump; with pausePurge the purge is paused before it goes by that.',
+      summary: 'Confirms that the system clock is right after a jump. With pausePurge the purge is paused first.',
       body: requests.confirmBody,
       answers: { json: answers.clock },
     },

@@ -40,7 +40,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       url: '/history',
       access: 'audit',
       summary:
-        'What was asked of the store as a whole, when and by whom: purge runs, pauses, backups, rebuilds, the clock.',
+        'What was done to the store as a whole, when and by whom: purge runs, pauses, backups, rebuilds, the clock.',
       answers: { json: answers.storeHistory },
     },
     async ({ reply }) =>
@@ -59,17 +59,18 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       url: `${OF_CONTAINER}/history`,
       access: 'audit',
       summary:
-        'Every recorded fact of an item, oldest first; without an id those of the container; with a limit a page of them.',
+        'Every recorded fact of an item, oldest first; without an id, of the container. With a limit, a page of them.',
       query: requests.historyQuery,
       answers: { json: answers.history, headers: earlierContainersHeader },
     },
     async ({ query: { id, partitionKey, limit, continuation, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
       if (id === undefined) {
-        if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
+        if (partitionKey !== undefined)
+          throw new Problem('bad-request', 'partitionKey needs an id: both together name an item.');
         const after = continuation === undefined ? undefined : Number(continuation);
         if (after !== undefined && !Number.isSafeInteger(after)) {
-          throw new Problem('bad-request', "The continuation is one of an item's history.");
+          throw new Problem('bad-request', 'The continuation belongs to the history of an item.');
         }
         const placeOf = ({ revision }: HistoryEntry): number => revision!;
         const read = (place: number | undefined, most: number) => store.containerHistory(container, place, most);
@@ -139,7 +140,8 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
           continuation,
         };
       }
-      if (query.limit !== undefined) throw new Problem('bad-request', 'An export has all rows: it takes no limit.');
+      if (query.limit !== undefined)
+        throw new Problem('bad-request', "limit can't be used with an export, which has all rows.");
       // The first page is read before the answer begins: what is wrong with the request can still be said then.
       const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
       const text = exportText(format, disappearancePages(store, container, query, first));
@@ -175,8 +177,8 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
           if (!error) return;
           const correlationId = correlationOf(request);
           if (isOfLeaving(request, error))
-            request.log.info({ correlationId }, 'a bundle was cut short: the client left');
-          else request.log.warn({ err: error, correlationId }, 'a bundle was cut short');
+            request.log.info({ correlationId }, 'a bundle was not sent completely: the client disconnected');
+          else request.log.warn({ err: error, correlationId }, 'a bundle was not sent completely');
         });
       return sendStream(reply, 'application/gzip', archive, stopping);
     },
@@ -220,6 +222,6 @@ function pointingBack(store: StoreApi, container: ContainerState, explanation: E
   if (earlier === undefined) return explanation;
   return {
     ...explanation,
-    sentence: `${explanation.sentence} Deleted containers of that name are others and keep their history; ask with their rid: ${earlier}.`,
+    sentence: `${explanation.sentence} Deleted containers of that name are different ones and keep their own history; ask with their rid: ${earlier}.`,
   };
 }

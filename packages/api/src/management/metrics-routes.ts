@@ -16,7 +16,7 @@ export function metricsRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'GET',
       url: '/metrics',
       access: 'audit',
-      summary: 'What is measured, as Prometheus reads it.',
+      summary: 'Metrics in the text format of Prometheus.',
       answers: { files: ['text/plain'] },
     },
     async ({ request, reply }) => {

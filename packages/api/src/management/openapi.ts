@@ -7,7 +7,7 @@ type Json = Readonly<Record<string, unknown>>;
 
 export const accessInWords: Readonly<Record<Access, string>> = {
   anyone: 'Needs no key.',
-  audit: 'Any key will do.',
+  audit: 'It needs any key.',
   read: 'It needs the primary, the secondary or the read-only key.',
   write: 'It needs the primary or the secondary key.',
 };
@@ -124,7 +124,7 @@ function responsesOf(
       ? {}
       : {
           [otherwise.status]: {
-            description: 'Not now.',
+            description: 'Not done, or not ready.',
             content: { 'application/json': { schema: describe(otherwise.json) } },
           },
         }),

@@ -119,7 +119,7 @@ function healthRoutes(scope: FastifyInstance, { store, draining }: ManagementOpt
       method: 'GET',
       url: '/health/live',
       access: 'anyone',
-      summary: 'Says that the process answers.',
+      summary: 'Says that the process is alive.',
       answers: { json: answers.live },
     },
     () => ({ status: 'live' }),
@@ -131,7 +131,7 @@ function healthRoutes(scope: FastifyInstance, { store, draining }: ManagementOpt
       method: 'GET',
       url: '/health/ready',
       access: 'anyone',
-      summary: 'Says whether the store is fit to be asked, or why not.',
+      summary: 'Says whether the store is ready, and if not, why.',
       answers: { json: answers.ready, otherwise: { status: 503, json: answers.notReady } },
     },
     ({ reply }) => {

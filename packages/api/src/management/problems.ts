@@ -96,7 +96,7 @@ export function problemOf(error: unknown): Problem | undefined {
   }
   if (error instanceof Refusal) return new Problem(error.code, error.message, undefined, error.details);
   if (error instanceof StorageUnavailable) {
-    return new Problem('storage-unavailable', `${errorCodes['storage-unavailable']} The log of the server says why.`);
+    return new Problem('storage-unavailable', `${errorCodes['storage-unavailable']} The server's log says why.`);
   }
   // Streams are named by keyed hashes, so the message tells nobody whose life it is.
   if (error instanceof PurgeFault) return new Problem('purge-fault', error.message);
@@ -113,7 +113,7 @@ export function problemOf(error: unknown): Problem | undefined {
 function queryAtFault({ errors }: QueryError): string {
   return errors
     .map(({ code, message, location }) => {
-      const place = location === undefined ? '' : `, at ${location.start} of its text`;
+      const place = location === undefined ? '' : `, at position ${location.start} of the query`;
       return `The query can't be used: ${message} (${code}${place})`;
     })
     .join(' ');

@@ -25,7 +25,7 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       method: 'GET',
       url: '/projections',
       access: 'read',
-      summary: 'The read models: how far they have come in the log.',
+      summary: 'The read models, and up to which position of the log they are.',
       answers: { json: answers.projections },
     },
     async () => ({ projections: (await store.projections()).map(shapes.projectionShape) }),
@@ -36,7 +36,7 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       method: 'POST',
       url: '/projections/:name/rebuild',
       access: 'write',
-      summary: 'Begins to build the read models anew beside those in use, or goes on where that was cut short.',
+      summary: 'Starts a rebuild of the read models beside those in use, or continues an interrupted one.',
       body: requests.rebuildBody,
       answers: { status: 202, json: answers.rebuild },
     },
@@ -72,7 +72,7 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       method: 'DELETE',
       url: '/projections/:name/rebuild',
       access: 'write',
-      summary: 'Cancels a rebuild; what was built by then is thrown away.',
+      summary: 'Cancels a rebuild and discards what it has built.',
       answers: { json: answers.rebuild },
     },
     async ({ request, caller }) => {
@@ -90,7 +90,7 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       method: 'POST',
       url: '/fsck',
       access: 'write',
-      summary: 'Derives anew from the log what must be visible, and compares.',
+      summary: 'Checks the whole store (fsck): derives from the log what must be visible, and compares.',
       answers: { json: answers.fsck, events: { progress: answers.fsckProgress, done: answers.fsck } },
     },
     ({ request, reply }) =>
@@ -106,7 +106,7 @@ async function projectionOf(store: StoreApi, request: FastifyRequest): Promise<s
   if (names.includes(name)) return name;
   throw new Problem(
     'projection-not-found',
-    `There is no projection ${JSON.stringify(name)}, only ${names.join(', ')}.`,
+    `There is no projection ${JSON.stringify(name)}. There is only ${names.join(', ')}.`,
   );
 }
 

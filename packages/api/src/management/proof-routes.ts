@@ -29,7 +29,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       method: 'GET',
       url: '/proof/checkpoint',
       access: 'audit',
-      summary: 'A signed checkpoint of all permanent facts, as C2SP tlog-checkpoint has it.',
+      summary: 'A signed checkpoint of all permanent facts, in the format of C2SP tlog-checkpoint.',
       query: requests.checkpointQuery,
       answers: { files: ['text/plain'] },
     },

@@ -23,7 +23,7 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       method: 'GET',
       url: '/purge',
       access: 'audit',
-      summary: 'What is still to be recorded and erased, and how fast that goes.',
+      summary: 'What must still be recorded and erased, and how fast that goes.',
       answers: { json: answers.purge },
     },
     purgeStatus,
@@ -35,7 +35,7 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       url: '/purge/run',
       access: 'write',
       summary:
-        'Purges now, and answers when nothing due is left, or nothing but what users leave no request units over for: for that it waits a minute, or as long as `waitSeconds` says.',
+        'Purges now, and answers when nothing due is left. If items wait for request units that users leave over, it answers after a minute, or after `waitSeconds`.',
       query: requests.purgeRunQuery,
       answers: { json: answers.purgePass, events: { progress: answers.purge, done: answers.purgePass } },
     },
@@ -73,11 +73,13 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
         return purgeStatus();
       },
     );
-  action('pause', 'Stops recording and erasing until it is resumed, over restarts too.', (caller) =>
+  action('pause', 'Pauses recording and erasing until the purge is resumed, also after restarts.', (caller) =>
     store.pausePurge(caller),
   );
-  action('resume', 'Lets the purge go on.', (caller) => store.resumePurge(caller));
-  action('scavenge', "Has the event log's server give back the space of what was purged.", (caller) =>
-    store.startScavenge(caller),
+  action('resume', 'Resumes the purge.', (caller) => store.resumePurge(caller));
+  action(
+    'scavenge',
+    "Starts a scavenge of the event log's server, which frees the space of what was purged.",
+    (caller) => store.startScavenge(caller),
   );
 }

@@ -58,7 +58,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       method: 'GET',
       url: `${OF_CONTAINER}/as-of`,
       access: 'audit',
-      summary: 'What was visible in a container at an instant: how many items, or line by line which.',
+      summary: 'What was visible in a container at an instant: how many items, or which ones, one a line.',
       query: requests.asOfQuery,
       answers: {
         json: answers.asOf,
@@ -90,7 +90,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
     },
     async ({ query: { id, partitionKey, at, revision }, request, reply }) => {
       if (at !== undefined && revision !== undefined) {
-        throw new Problem('bad-request', 'at and revision in the query: a content is named by one of them.');
+        throw new Problem('bad-request', 'Only one of at and revision can be given in the query.');
       }
       if (at !== undefined) assertNotToCome(store, at);
       const container = containerOf(store, request, undefined);
@@ -108,7 +108,7 @@ function assertNotToCome(store: StoreApi, atMs: number): void {
   if (atMs <= nowMs) return;
   throw new Problem(
     'bad-request',
-    `at in the query is to come: it is ${isoTime(nowMs)} here. An explanation and a preview say what will be.`,
+    `at in the query is in the future: the store's time is ${isoTime(nowMs)}. Explain and preview say what will be.`,
   );
 }
 

@@ -92,7 +92,7 @@ export const historyQuery = pageQuery.extend({
   /** A revision of the container's stream; of an item a life, too, before it. */
   continuation: z
     .string()
-    .regex(/^(\d{1,15}\.)?\d{1,15}$/, 'must be one that this server gave')
+    .regex(/^(\d{1,15}\.)?\d{1,15}$/, 'must be a continuation that this server returned')
     .optional(),
 });
 export const policiesQuery = pageQuery;
@@ -111,7 +111,10 @@ const requiredReason = z.string().min(1).max(1000);
 export const holdParams = containerParams.extend({
   hold: z
     .string()
-    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, 'must be letters, digits, dots, dashes and underscores, 100 at most'),
+    .regex(
+      /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/,
+      'must have only letters, digits, dots, dashes and underscores, at most 100',
+    ),
 });
 /** In a body: the array itself, or its pseudonym. */
 const partitionKeyValue = z.union(
@@ -238,13 +241,18 @@ export const confirmBody = z
   .strictObject({
     pausePurge: z.boolean().optional().meta({
       description:
-        'True to have the purge paused: nothing that is overdue by the accepted time is erased until it is resumed.',
+        'True to pause the purge first: what is overdue by the confirmed time is then not erased until the purge is resumed.',
     }),
   })
   .optional();
 export const rebuildBody = z
   .strictObject({
-    eventsPerSecond: z.int().min(1).max(1_000_000).optional().meta({ description: 'Events read in a second at most.' }),
+    eventsPerSecond: z
+      .int()
+      .min(1)
+      .max(1_000_000)
+      .optional()
+      .meta({ description: 'The most events to read in a second.' }),
   })
   .optional();
 /** For calls that need none. */
@@ -270,7 +278,7 @@ function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
 
 const nouns: Readonly<Record<string, string>> = {
   object: 'an object',
-  string: 'text',
+  string: 'a string',
   number: 'a number',
   int: 'a whole number',
   boolean: 'true or false',
@@ -285,10 +293,8 @@ function inWords(issue: z.core.$ZodIssue, value: unknown, taken: readonly string
   switch (issue.code) {
     case 'unrecognized_keys': {
       const others =
-        taken === undefined
-          ? ''
-          : `: ${taken.length === 0 ? 'there is nothing to give' : `there are ${taken.join(', ')}`}`;
-      return `has ${issue.keys.map((key) => JSON.stringify(key)).join(', ')}, which is not known here${others}`;
+        taken === undefined ? '' : `: ${taken.length === 0 ? 'it has no parameters' : `it knows ${taken.join(', ')}`}`;
+      return `has ${issue.keys.map((key) => JSON.stringify(key)).join(', ')}, which this call does not know${others}`;
     }
     case 'invalid_type':
       // It came with more digits than a number here has.
@@ -305,6 +311,6 @@ function inWords(issue: z.core.$ZodIssue, value: unknown, taken: readonly string
         ? `must have at most ${issue.maximum} entries`
         : `must be at most ${issue.maximum}`;
     default:
-      return 'is not what this call takes';
+      return 'is invalid';
   }
 }

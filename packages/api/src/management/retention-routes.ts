@@ -35,7 +35,8 @@ export function retentionRoutes(scope: FastifyInstance, store: StoreApi, stoppin
       method: 'POST',
       url: `${OF_CONTAINER}/erase`,
       access: 'write',
-      summary: 'Erases every life of an item now, unless a hold or a floor stands against it. On record either way.',
+      summary:
+        'Erases every life of an item now, unless a hold or a retention floor forbids it. Request and refusal are recorded.',
       query: requests.ridQuery,
       body: requests.eraseBody,
       answers: { json: answers.erasure },
@@ -60,7 +61,7 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       url: `${OF_CONTAINER}/holds`,
       access: 'audit',
       summary:
-        'The legal holds of a container, released ones too, in the order in which they were placed; without a limit all.',
+        'The legal holds of a container, also released ones, in the order in which they were placed. Without a limit, all of them.',
       query: requests.holdsQuery,
       answers: { json: answers.holds, headers: earlierContainersHeader },
     },
@@ -84,7 +85,7 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'GET',
       url: ofHold,
       access: 'audit',
-      summary: 'A legal hold, with all that it names.',
+      summary: 'A legal hold, with everything that it names.',
       query: requests.ridQuery,
       answers: { json: answers.hold, headers: earlierContainersHeader },
     },
@@ -99,7 +100,7 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       url: ofHold,
       access: 'write',
       summary:
-        'Places a legal hold: from its answer on nothing that it covers is erased. 200 for one that stood already.',
+        'Places a legal hold: after the answer, nothing that it covers is erased. 200 if the hold existed already.',
       query: requests.ridQuery,
       body: requests.holdBody,
       answers: { json: answers.hold, otherwise: { status: 201, json: answers.hold } },
@@ -118,7 +119,7 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'DELETE',
       url: ofHold,
       access: 'write',
-      summary: 'Releases a legal hold. It stays on record, and the purge goes on at once.',
+      summary: 'Releases a legal hold. It stays on record. The purge then erases at once what is due.',
       query: requests.ridQuery,
       body: requests.givenReasonBody,
       answers: { json: answers.hold },
@@ -137,7 +138,7 @@ function floorRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'GET',
       url: `${OF_CONTAINER}/retention`,
       access: 'audit',
-      summary: 'For how long a container keeps content: its retention floor, its recovery window, its policy grace.',
+      summary: 'How long a container keeps content: its retention floor, its recovery window, its policy grace.',
       query: requests.ridQuery,
       answers: { json: answers.retention },
     },
@@ -164,12 +165,12 @@ function floorRoutes(scope: FastifyInstance, store: StoreApi): void {
     );
   setting(
     'retention-floor',
-    'Sets for how long after its last write no content is erased; 0 for no floor.',
+    'Sets the retention floor: how long after the last write content is not erased. 0 for no floor.',
     (...args) => store.setRetentionFloor(...args),
   );
   setting(
     'recovery-window',
-    'Sets for how long after its end an item can be brought back; 0 for not at all.',
+    'Sets the recovery window: how long after its end an item can be brought back. 0 for none.',
     (...args) => store.setRecoveryWindow(...args),
   );
 }
@@ -181,7 +182,8 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       method: 'POST',
       url: `${OF_CONTAINER}/recover`,
       access: 'write',
-      summary: 'Brings back an item that has ended and is not erased, or all that the start of one policy took.',
+      summary:
+        'Brings back an item that has ended but is not erased, or all items that expired when a policy took effect.',
       body: requests.recoverBody,
       answers: {
         json: answers.recovered.or(answers.recoveredPolicy),
@@ -212,7 +214,7 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       url: `${OF_CONTAINER}/held-content`,
       access: 'write',
       summary:
-        'The content of a life that has ended and is not erased, the last such one unless it is named, as its last write or another one had it. That it was read, by whom and why, is put on record.',
+        'The content of a life that has ended but is not erased: of the last one or of `life`, as of its last write or of `revision`. The call is recorded, with who made it and why.',
       query: requests.heldContentQuery,
       answers: { json: answers.content },
     },

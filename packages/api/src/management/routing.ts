@@ -162,7 +162,7 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
       if (rids === undefined) throw error;
       throw new Refusal(
         'container-not-found',
-        `No container ${JSON.stringify(container)} is there now. Deleted ones of that name keep their history; ask with their rid: ${rids}.`,
+        `No container ${JSON.stringify(container)} exists now. Deleted ones of that name keep their history; ask with their rid: ${rids}.`,
       );
     }
   }
@@ -180,7 +180,7 @@ const EARLIER_CONTAINERS_HEADER = 'x-epitaph-earlier-containers';
 
 /** What a route that answers about {@link recordedContainer} says of its headers. */
 export const earlierContainersHeader = {
-  [EARLIER_CONTAINERS_HEADER]: `The rids of up to ${NAMED_CONTAINERS} deleted containers that had the name before, newest first, with ", " between them: the answer has nothing of theirs. Not there if there are none, or with \`rid\`.`,
+  [EARLIER_CONTAINERS_HEADER]: `The rids of up to ${NAMED_CONTAINERS} deleted containers that had the name before, newest first, separated by ", ". The answer has nothing about them. Absent if there are none, and with \`rid\`.`,
 } as const;
 
 /**

@@ -30,7 +30,7 @@ export function detailsOrLogged(request: FastifyRequest, error: unknown, correla
     request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
   logUnavailable(request.log, error, { correlationId });
   return problemDetails(
-    problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
+    problem ?? new Problem('internal', "An internal error occurred. Search the server's log for the instance."),
     correlationId,
   );
 }

@@ -60,13 +60,13 @@ export async function metricsText(
   const isAvailable = projections !== undefined && status !== undefined;
   text.gauge(
     'epitaph_storage_available',
-    '0 while the disk or a server that has the data does not do what this scrape needs; some metrics are not there then.',
+    '0 if the disk or a server of the store could not be read for this scrape. Some metrics are missing then.',
     isAvailable ? 1 : 0,
   );
   if (standsStillMs !== undefined) {
     text.gauge(
       'epitaph_clock_stands_still_seconds',
-      'For how long no time passes, and nothing expires, because times were used that the system clock has yet to come to.',
+      'Seconds until the system clock reaches the latest time that the store has used. Until then nothing expires.',
       standsStillMs / 1000,
     );
   }
@@ -74,7 +74,7 @@ export async function metricsText(
   text.counter('epitaph_projected_events_total', 'Events that were projected.', store.measurements.projectedEvents);
   text.counter(
     'epitaph_purge_faults_total',
-    'How often the work of the purge met a fault: what is due then waits, hidden and not erased, and is tried again.',
+    'Faults of the purge. What was due stays hidden and not erased, and is tried again.',
     store.measurements.purgeFaults,
   );
   if (status !== undefined) writePurge(text, status);
@@ -83,12 +83,12 @@ export async function metricsText(
   writeDurations(text, store);
   text.counter(
     'epitaph_requests_total',
-    'Requests that were answered. Change feed reads are among them, as change-feed.',
+    'Requests that were answered, including reads of change feeds.',
     store.measurements.requests().map(({ count, ...labels }) => ({ labels, value: count })),
   );
   const { documentHits: hits, documentMisses: misses } = store.measurements;
-  text.counter('epitaph_document_cache_hits_total', 'Documents that were found decoded in memory.', hits);
-  text.counter('epitaph_document_cache_misses_total', 'Documents that had to be read and opened.', misses);
+  text.counter('epitaph_document_cache_hits_total', 'Documents that were found decrypted in memory.', hits);
+  text.counter('epitaph_document_cache_misses_total', 'Documents that had to be read and decrypted.', misses);
   writeProcessMetrics(text);
   return text.toString();
 }
@@ -99,22 +99,22 @@ function writeProjections(text: MetricsText, projections: readonly ProjectionSta
   text.gauge('epitaph_head_position', 'Position of the last event in the log.', projections[0]?.headPosition ?? 0);
   text.gauge(
     'epitaph_projection_position',
-    'Position up to which readers see everything.',
+    'Position in the log up to which readers see everything.',
     of(({ position }) => position),
   );
   text.gauge(
     'epitaph_projection_lag_events',
-    'How far a projection is behind the log.',
+    'Events by which a projection is behind the log.',
     of(({ lagEvents }) => lagEvents),
   );
   text.gauge(
     'epitaph_projection_failed',
-    '1 while a projection can not be kept up.',
+    '1 if a projection has failed, so that it is not updated.',
     of(({ state }) => (state === 'failed' ? 1 : 0)),
   );
   text.gauge(
     'epitaph_rebuild_running',
-    '1 while a projection is built anew.',
+    '1 while a projection is rebuilt.',
     of(({ rebuild }) => (rebuild?.state === 'running' || rebuild?.state === 'comparing' ? 1 : 0)),
   );
 }
@@ -127,7 +127,7 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
   );
   text.gauge(
     'epitaph_purge_by_this_node',
-    '1 where this node purges; of several that share a store it may be left to others.',
+    '1 if this node purges. Nodes that share a store may leave that to others.',
     status.byThisNode ? 1 : 0,
   );
   text.gauge(
@@ -137,13 +137,17 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
   );
   text.gauge(
     'epitaph_purge_time_to_drain_seconds',
-    'Estimate until nothing due is left; infinite while there is work and no rate yet. Of nodes that purge.',
+    'Estimated time until nothing due is left; infinite if there is work but no rate yet. Only on nodes that purge.',
     status.byThisNode
       ? [{ labels: {}, value: (status.millisecondsToDrain ?? Number.POSITIVE_INFINITY) / 1000 }]
       : // One that leaves it to others has no rate, and there is always work of the last second: it would never drain.
         [],
   );
-  text.counter('epitaph_purged_lives_total', 'Lives whose content was erased, in all time.', status.purgedTotal);
+  text.counter(
+    'epitaph_purged_lives_total',
+    'Lives whose content was erased since the store was created.',
+    status.purgedTotal,
+  );
   text.gauge(
     'epitaph_scavenge_waiting_lives',
     'Purged lives whose sealed bytes an event store keeps until it is scavenged.',
@@ -152,12 +156,12 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
   const last = status.scavenge?.last;
   text.gauge(
     'epitaph_scavenge_state',
-    '1 for the state of the last scavenge of the event store; 0 for all where there was none.',
+    '1 for the state of the last scavenge of the event store; all 0 if there was none.',
     SCAVENGE_STATES.map((state) => ({ labels: { state }, value: last?.state === state ? 1 : 0 })),
   );
   text.gauge(
     'epitaph_scavenge_last_start_timestamp_seconds',
-    'When the last scavenge of the event store began, in Unix seconds; 0 for never.',
+    'When the last scavenge of the event store began, in Unix seconds; 0 if there was none.',
     (last?.startedAtMs ?? 0) / 1000,
   );
 }
@@ -177,12 +181,12 @@ function writeBacklogs(text: MetricsText, store: StoreApi, backlogs: readonly Co
   };
   gauge(
     'epitaph_purge_overdue_items',
-    'Items past their deadline, invisible, whose expiry is not recorded yet.',
+    'Items that are past their deadline (invisible), and whose expiry is not recorded yet.',
     ({ overdueItems }) => overdueItems,
   );
   gauge(
     'epitaph_purge_oldest_overdue_seconds',
-    'How long ago the deadline of the oldest of them was; 0 for none.',
+    'Age of the oldest deadline among overdue items; 0 if there are none.',
     ({ oldestOverdueMs }) => (oldestOverdueMs ?? 0) / 1000,
     (values) => Math.max(...values),
   );
@@ -239,7 +243,7 @@ function writeRequestUnits(text: MetricsText, store: StoreApi): void {
   );
   text.counter(
     'epitaph_throttled_operations_total',
-    'Operations that were turned away with 429.',
+    'Operations that were refused with 429.',
     samples(({ throttled }) => throttled),
   );
 }
@@ -247,24 +251,24 @@ function writeRequestUnits(text: MetricsText, store: StoreApi): void {
 function writeDurations(text: MetricsText, { measurements }: StoreApi): void {
   text.histogram(
     'epitaph_operation_duration_seconds',
-    'How long what clients do with items takes within the store.',
+    "Duration of clients' operations on items, within the store.",
     operationKinds.map((operation) => ({ labels: { operation }, of: measurements.operations[operation] })),
   );
-  text.histogram('epitaph_append_duration_seconds', 'How long an append to the log takes, until it is durable.', [
+  text.histogram('epitaph_append_duration_seconds', 'Duration of an append to the log, until it is durable.', [
     { labels: {}, of: measurements.appends },
   ]);
   text.counter(
     'epitaph_append_conflicts_total',
-    'Appends that lost a race and were decided again.',
+    'Appends that met a concurrent write and were decided again.',
     measurements.appendConflicts,
   );
   text.counter('epitaph_append_faults_total', 'Appends that failed.', measurements.appendFaults);
-  text.histogram('epitaph_projection_apply_duration_seconds', 'How long a batch of events takes to be projected.', [
+  text.histogram('epitaph_projection_apply_duration_seconds', 'Duration of projecting a batch of events.', [
     { labels: {}, of: measurements.applies },
   ]);
   text.histogram(
     'epitaph_purge_step_duration_seconds',
-    'How long a batch of the purge takes: recording expiries, or erasing.',
+    'Duration of a batch of the purge: recording expiries, or erasing.',
     (['record', 'erase'] as const).map((step) => ({ labels: { step }, of: measurements.purgeSteps[step] })),
   );
 }

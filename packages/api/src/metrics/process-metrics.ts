@@ -17,19 +17,19 @@ export function writeProcessMetrics(text: MetricsText): void {
   const { user, system } = process.cpuUsage();
   text.gauge('process_start_time_seconds', 'When the process started, Unix time.', startedAtSeconds);
   text.counter('process_cpu_seconds_total', 'CPU time that was used.', (user + system) / 1e6);
-  text.gauge('process_resident_memory_bytes', 'Memory that the process has.', process.memoryUsage.rss());
+  text.gauge('process_resident_memory_bytes', 'Resident memory of the process.', process.memoryUsage.rss());
   const delay = (nanoseconds: number): number => Math.max(0, nanoseconds / 1e9 - LOOP_RESOLUTION_MS / 1000);
   const since = 'since the metrics were last read.';
   text.gauge(
     'nodejs_eventloop_lag_p50_seconds',
-    `How late the event loop was, median ${since}`,
+    `Delay of the event loop, median ${since}`,
     delay(loopDelay.percentile(50)),
   );
   text.gauge(
     'nodejs_eventloop_lag_p99_seconds',
-    `How late it was, 99th percentile ${since}`,
+    `Delay of the event loop, 99th percentile ${since}`,
     delay(loopDelay.percentile(99)),
   );
-  text.gauge('nodejs_eventloop_lag_max_seconds', `How late it was at most ${since}`, delay(loopDelay.max));
+  text.gauge('nodejs_eventloop_lag_max_seconds', `Delay of the event loop, maximum ${since}`, delay(loopDelay.max));
   loopDelay.reset();
 }

@@ -233,7 +233,9 @@ describe('the command line', () => {
     expect(stdout).toMatch(/^2026-11-21T10:01:01\.\d{3}Z \(manual clock\)\n$/);
     expect((await ask('clock', 'advance', '0')).stdout).toBe(stdout);
     const stands = vi.spyOn(world.store, 'clockStandsStillMs').mockReturnValue(7_200_500);
-    expect((await ask('clock')).stdout).toMatch(/\n.*stands still for another 7201 s, .* Until then nothing expires\.\n$/);
+    expect((await ask('clock')).stdout).toMatch(
+      /\n.*stands still for another 7201 s, .* Until then nothing expires\.\n$/,
+    );
     stands.mockRestore();
     const held = vi.spyOn(world.store, 'clockHeld').mockReturnValue('the system clock says …; confirm it');
     expect(await ask('clock')).toMatchObject({
@@ -316,7 +318,10 @@ describe('the command line', () => {
     [['verify', 'log', '--checkpoint', MAIN], /proof\/key/],
     [['ledger', 'none'], /none can't be read/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
-    [['fsck', '--key', 'c2VjcmV0\n'], /^epitaph: The key \(--key or EPITAPH_KEY\) contains a space, a line end [^\n]*\n$/],
+    [
+      ['fsck', '--key', 'c2VjcmV0\n'],
+      /^epitaph: The key \(--key or EPITAPH_KEY\) contains a space, a line end [^\n]*\n$/,
+    ],
   ])('ends %j with exit code 2', async (args, message) => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
   });

@@ -78,16 +78,16 @@ describe('the configuration', () => {
     [{ now: 'today', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
     [{ now: '2026', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
     [{ now: '2026-11-21' }, {}, '--now: only works with --clock manual.'],
-    [{ roles: 'none' }, {}, '--roles: goes with --postgres: the one node of a data folder does all there is to do.'],
+    [{ roles: 'none' }, {}, '--roles: needs --postgres: the only node of a data folder does everything.'],
     [
       { 'policy-delay': '9' },
       {},
-      '--policy-delay: goes with --postgres: on one node a TTL change takes effect at once.',
+      '--policy-delay: needs --postgres: on a single node a TTL change takes effect at once.',
     ],
     [
       {},
       { EPITAPH_VAULT_COPIES_KEPT: '5' },
-      'EPITAPH_VAULT_COPIES_KEPT: goes with --postgres: copies of keys in the data folder are made by epitaph backup, which knows of them.',
+      'EPITAPH_VAULT_COPIES_KEPT: needs --postgres: copies of keys in a data folder are made by epitaph backup, which records them.',
     ],
     [
       { 'event-store': 'esdb://x', postgres: 'postgresql://x', 'master-key': 'x' },
@@ -111,7 +111,7 @@ describe('the configuration', () => {
     [
       {},
       { EPITAPH_KEY: `${Buffer.alloc(64, 7).toString('base64')}\n` },
-      'EPITAPH_KEY: has a blank, a line end or another character that no key has.',
+      "EPITAPH_KEY: contains a space, a line end or another character that a key can't have.",
     ],
   ] as const)('refuses %j with %j in one line', (flags, environment, message) => {
     expect(() => readConfiguration({ flags, environment })).toThrow(new BadConfiguration(message));
@@ -130,10 +130,10 @@ describe('the configuration', () => {
 
   test.each([
     ['{"port": "80a"}', /^"port" in \S+epitaph\.json: must be a whole number/],
-    ['{"prot": 80}', /^"prot" in \S+epitaph\.json is no option; there are host, port/],
-    ['{"toString": 80}', /^"toString" in \S+epitaph\.json is no option; there are host, port/],
-    ['{"host": 5}', /^"host" in \S+epitaph\.json: must be a text\.$/],
-    ['[]', /must hold one JSON object/],
+    ['{"prot": 80}', /^"prot" in \S+epitaph\.json is not an option; the options are host, port/],
+    ['{"toString": 80}', /^"toString" in \S+epitaph\.json is not an option; the options are host, port/],
+    ['{"host": 5}', /^"host" in \S+epitaph\.json: must be a string\.$/],
+    ['[]', /must contain one JSON object/],
     ['{', /is not JSON/],
   ])('refuses a file of %s and names the file', (text, message) => {
     const config = file(text);
@@ -298,17 +298,17 @@ describe('the identities file', () => {
   });
 
   test.each<[readonly object[], RegExp]>([
-    [[], /issuers: must name one at least/],
-    [[{ ...good, audiences: [] }], /issuers\.0\.audiences: must name whom tokens are for/],
+    [[], /issuers: must name at least one/],
+    [[{ ...good, audiences: [] }], /issuers\.0\.audiences: must list the accepted audiences of tokens/],
     [[{ ...good, issuer: undefined }], /issuers\.0\.issuer: must be the "iss"/],
-    [[{ ...good, name: 'system' }], /issuers\.0\.name: is what others that act on the store are called/],
-    [[{ ...good, name: 'key' }], /issuers\.0\.name: is what others/],
+    [[{ ...good, name: 'system' }], /issuers\.0\.name: is reserved for other actors of the store/],
+    [[{ ...good, name: 'key' }], /issuers\.0\.name: is reserved for other actors of the store/],
     [[{ ...good, name: 'Entra: 1' }], /issuers\.0\.name: must be a short name/],
     [[{ ...good, audience: 'x' }], /issuers\.0: .*audience/],
-    [[{ ...good, keys: 'http://login.example/keys' }], /keys must come over https/],
+    [[{ ...good, keys: 'http://login.example/keys' }], /keys must be fetched over https/],
     [[{ ...good, keys: 'nothing.jwks' }], /file of an issuer's keys .*nothing\.jwks can't be read/],
-    [[good, { ...good, name: 'other' }], /issuer "https:\/\/login\.example\/v2\.0" is there twice/],
-    [[good, { ...good, issuer: 'https://other.example' }], /name "entra" is there twice/],
+    [[good, { ...good, name: 'other' }], /issuer "https:\/\/login\.example\/v2\.0" appears twice/],
+    [[good, { ...good, issuer: 'https://other.example' }], /name "entra" appears twice/],
     [
       [assigned({ principal: '1', role: 'owner' })],
       /assignments\.0\.role: must be one of reader, contributor, auditor/,
@@ -316,7 +316,7 @@ describe('the identities file', () => {
     [[assigned({ principal: 'a b', role: 'reader' })], /assignments\.0\.principal: must be the id of a principal/],
     [[assigned({ role: 'reader' })], /assignments\.0: must name a principal or a group/],
     [[assigned({ principal: '1', group: '2', role: 'reader' })], /assignments\.0: must name a principal or a group/],
-    [[assigned({ group: '', role: 'reader' })], /assignments\.0\.group: must be a group, as tokens list it/],
+    [[assigned({ group: '', role: 'reader' })], /assignments\.0\.group: must be the id of a group, as in tokens/],
     [[assigned({ principal: '1', role: 'reader', scope: 'shop' })], /assignments\.0\.scope: must be \//],
     [[assigned({ principal: '1', role: 'reader', scope: '/dbs/' })], /assignments\.0\.scope: must be \//],
     [
@@ -336,7 +336,7 @@ describe('the identities file', () => {
   ])('can’t have a secret key beside it: %j', (key) => {
     const name = file(JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
     writeFileSync(path.join(path.dirname(name), 'keys.jwks'), JSON.stringify({ keys: [{ kty: 'EC' }, key] }));
-    expect(() => readIdentities(name)).toThrow(/keys\.jwks has a secret key in it/);
+    expect(() => readIdentities(name)).toThrow(/keys\.jwks contains a private key/);
   });
 
   test('is refused if others on the machine can change it', () => {

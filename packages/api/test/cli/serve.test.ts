@@ -243,8 +243,8 @@ describe('epitaph serve', () => {
     const file = path.join(place, 'file');
     writeFileSync(file, '');
     for (const [folder, words] of [
-      [path.join(place, 'unmounted'), 'is not there'],
-      [file, 'is no folder'],
+      [path.join(place, 'unmounted'), 'does not exist'],
+      [file, 'is not a folder'],
       [temporaryFolder(), undefined],
     ] as const) {
       const { child, finished } = await serve(['--data', temporaryFolder(), '--backup-folder', folder]);

@@ -130,8 +130,13 @@ describe('a refusal', () => {
   });
 
   test.each([
-    ['GET', '/purge?fast=1', undefined, /^The query has "fast", which is not known here: there is nothing to give\.$/],
-    ['PUT', `${ORDERS}/ttl/brake`, { max: 1 }, /^The body has "max", .*: there are maxItems, maxShare, reason\.$/],
+    [
+      'GET',
+      '/purge?fast=1',
+      undefined,
+      /^The query has "fast", which this call does not know: it has no parameters\.$/,
+    ],
+    ['PUT', `${ORDERS}/ttl/brake`, { max: 1 }, /^The body has "max", .*: it knows maxItems, maxShare, reason\.$/],
     ['PUT', `${ORDERS}/ttl/brake`, { maxItems: 1.5 }, /^maxItems in the body must be a whole number\.$/],
     ['PUT', `${ORDERS}/ttl/brake`, { maxShare: 10 }, /^maxShare in the body must be at most 1\.$/],
     ['PUT', `${ORDERS}/ttl`, undefined, /^The body is missing\.$/],
@@ -157,7 +162,7 @@ describe('a refusal', () => {
       'PUT',
       `${ORDERS}/holds/h`,
       { reason: 'r', query: { query: 'SELEC' } },
-      /^The query can't be used: .*\(SC1001, at 0 of/,
+      /^The query can't be used: .*\(SC1001, at position 0 of the query/,
     ],
     ['POST', `${ORDERS}/recover`, { id: 'a' }, /^The body must name an item, by id/],
     ['GET', `${ORDERS}/explain`, undefined, /^id in the query is missing\.$/],

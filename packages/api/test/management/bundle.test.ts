@@ -162,7 +162,7 @@ describe("an auditor's bundle", () => {
       const { unrecordedExpiries } = JSON.parse(text('bundle.json')) as { unrecordedExpiries: number };
       return { unrecordedExpiries, readme: text('README.md'), rows: text('disappearances/000001.csv').split('\r\n') };
     };
-    const whole = { unrecordedExpiries: 0, readme: expect.not.stringContaining('Not all') as string };
+    const whole = { unrecordedExpiries: 0, readme: expect.not.stringContaining('This bundle lacks some items') as string };
     await world.ask('POST', '/purge/pause');
     const behind = new Date(world.store.nowMs()).toISOString();
     for (const id of ['behind', 'behind, too']) await world.write(id);
@@ -172,7 +172,7 @@ describe("an auditor's bundle", () => {
     const expiredAt = new Date(world.store.nowMs()).toISOString();
     const told = {
       unrecordedExpiries: 2,
-      readme: expect.stringContaining('the expiry of 2 was not on record') as string,
+      readme: expect.stringContaining('the expiry of 2 was not recorded') as string,
     };
     expect(await textsOf()).toMatchObject(told);
     await world.store.deleteContainer(WRITER, 'shop', 'orders');

@@ -164,7 +164,7 @@ test('is refused for a future instant', async () => {
   const at = '2027-01-01T00:00:00Z';
   expect((await world.ask('GET', `${ORDERS}/as-of?at=${at}`)).json()).toMatchObject({
     code: 'bad-request',
-    detail: expect.stringMatching(/^at in the query is to come: it is 2026-/) as string,
+    detail: expect.stringMatching(/^at in the query is in the future: the store's time is 2026-/) as string,
   });
   const told = await world.ask('GET', `${ORDERS}/explain${item('kept', { at })}`);
   expect(told.json()).toMatchObject({ sentence: expect.stringMatching(/^If nothing changes from 2026-/) as string });

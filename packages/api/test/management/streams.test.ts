@@ -126,7 +126,9 @@ describe('a streamed answer', () => {
     leaving.resume();
     await vi.waitFor(() => expect(begun).toHaveBeenCalled());
     leaving.destroy();
-    await vi.waitFor(() => expect(logged.join('')).toContain('a bundle was cut short: the client left'));
+    await vi.waitFor(() =>
+      expect(logged.join('')).toContain('a bundle was not sent completely: the client disconnected'),
+    );
     expect(logged.filter((line) => /"err"|"level":[456]0/.test(line))).toEqual([]);
   });
 
