@@ -198,7 +198,10 @@ describe('changing the master key', () => {
       EPITAPH_MASTER_KEY: current,
       EPITAPH_NEW_MASTER_KEY: next,
     });
-    expect([done.code, done.out]).toEqual([0, expect.stringContaining('master.key is not the current master key any more')]);
+    expect([done.code, done.out]).toEqual([
+      0,
+      expect.stringContaining('master.key is not the current master key any more'),
+    ]);
     await opensWhole(next);
   });
 

@@ -249,7 +249,7 @@ describe('a crash at any step of a rebuild', () => {
       await store.close();
       const other = await openStore(given);
       const cancelled = other.cancelRebuild('items');
-      expect(() => other.startRebuild('items')).toThrow('under way');
+      expect(() => other.startRebuild('items')).toThrow('already running');
       await cancelled;
       expect(other.rebuildStatus('items')).toMatchObject({ state: 'cancelled' });
       expect(await rebuilt(other)).toMatchObject({ state: 'done', resumedFrom: 0, differences: 0 });

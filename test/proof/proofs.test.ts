@@ -195,7 +195,7 @@ describe('a certificate of disposal', () => {
       return JSON.stringify(certificate);
     };
     const derived = 'What it states does not follow from its facts.';
-    const facts = 'Its facts are not the end and erasure of one life, or not all of them.';
+    const facts = 'Its facts are not exactly the end and the erasure of one life.';
     const proven = /^NOT good: The fact Item\w+ of item-\S+ is not in the tree that was signed\.\n$/;
     const signed = 'The checkpoint is not signed by this key.';
     const changes: readonly (readonly [string, string | RegExp])[] = [
@@ -360,7 +360,7 @@ describe('with a damaged log', () => {
     [
       'with a record that was changed',
       `UPDATE events SET at = at + 1 WHERE ${PURGE_OF_TWO}`,
-      'not what the proof tree has of it',
+      'it differs from the proof tree',
     ],
     ['without the record of its end', `DELETE FROM events WHERE ${EXPIRY_OF_TWO}`, 'lacks events of'],
     [
@@ -430,7 +430,7 @@ describe('with a damaged log', () => {
       database.close();
       await open();
       const certificate = (life?: number) => store.certificate(container(), 'one', JSON.stringify([SECRET]), life);
-      const isLost = `the event log has nothing of ${prefix}${lost}, and later lives`;
+      const isLost = `the event log has nothing of ${prefix}${lost}, but has later lives`;
       await expect(certificate(lost)).rejects.toThrow(isLost);
       await expect(certificate()).rejects.toThrow(isLost);
       await expect(certificate(7)).rejects.toThrow('No such life');
@@ -576,7 +576,7 @@ describe('a purge run whose record the log has lost', () => {
       {
         format: 'epitaph.unproven/1',
         stream: `purge-run-${id}`,
-        reason: expect.stringMatching(/^the event log has no whole record of/) as string,
+        reason: expect.stringMatching(/^the event log has no complete record of/) as string,
       },
     ]);
   });
@@ -613,7 +613,10 @@ describe('the whole log', () => {
     ]) {
       const headers = { authorization: `Bearer ${EMULATOR_KEY}` };
       const answer = await fetch(`${endpoint}/_epitaph/proof/${wrong}`, { headers });
-      expect([answer.status, await answer.text()], wrong).toEqual([400, expect.stringContaining('sizes are from 1')]);
+      expect([answer.status, await answer.text()], wrong).toEqual([
+        400,
+        expect.stringContaining('sizes must be from 1'),
+      ]);
     }
   });
 

@@ -189,20 +189,20 @@ it.each([
     what: 'of which the keys have lost an item',
     file: 'vault.db',
     sql: 'DELETE FROM held_prefixes',
-    says: 'keep less',
+    says: 'protect less than the log says',
   },
   { what: 'that the keys have lost', file: 'vault.db', sql: 'DELETE FROM holds', says: 'do not have it' },
   {
     what: 'of which the keys have a lower floor',
     file: 'vault.db',
     sql: 'DELETE FROM floors',
-    says: 'the retention floor: the keys have it lower',
+    says: 'the retention floor: it is lower in the keys',
   },
   {
     what: 'of which the keys have a lower floor for a feed',
     file: 'vault.db',
     sql: 'DELETE FROM feed_floors',
-    says: 'the change-feed floor: the keys have it lower',
+    says: 'the change-feed floor: it is lower in the keys',
   },
   { what: 'of which the keys have a higher floor', file: 'vault.db', sql: 'UPDATE floors SET seconds = 151' },
   {
@@ -214,7 +214,7 @@ it.each([
     what: 'of which the log has lost an item',
     file: 'log.db',
     sql: "UPDATE events SET data = json_remove(data, '$[1].items[0]') WHERE data LIKE '[\"list\"%'",
-    says: 'keep more',
+    says: 'protect more than the log says',
   },
 ])('fsck checks whether content is kept $what: $says', async ({ file, sql, says }) => {
   const folder = new DamagedFolder('damaged-holds');

@@ -91,7 +91,7 @@ it.each([
 
 it.each([
   { what: 'overdue', says: 'has nothing', state: 'UnreadableEvent' },
-  { what: 'deleted', says: 'has no writes any more', state: 'UnreadableEvent' },
+  { what: 'deleted', says: 'has no writes', state: 'UnreadableEvent' },
   { what: 'left', says: 'has nothing', state: 'UnreadableEvent' },
 ])(
   'a purge reports a life ($what) whose writes the log has lost, purges all others, and does not begin run after run for it',
@@ -288,7 +288,7 @@ it.each([0, 1])(
     store = await folder.open();
     try {
       const erase = () => store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'ann' });
-      const isLost = new RegExp(`^the event log has nothing of item-[^ ]+[.]${lost}, and later lives`);
+      const isLost = new RegExp(`^the event log has nothing of item-[^ ]+[.]${lost}, but has later lives`);
       await expect(erase()).rejects.toThrow(isLost);
       expect((await store.explain(container, 'a', PK)).state).toBe('live');
       const isRefused = lost === 0 ? isLost : /exists already/;
@@ -381,7 +381,7 @@ it('an item that was created again in place of a life that the log has lost neve
   await expect(store.explain(container, 'a', PK)).rejects.toThrow(/^the event log has nothing of item-[^ ]+[.]1/);
   // After the purge only the log knows that there was a third life.
   await create();
-  const isLost = /^the event log has no end of item-[^ ]+[.]1, and later lives/;
+  const isLost = /^the event log has no end of item-[^ ]+[.]1, but has later lives/;
   for (const operation of [create, () => store.deleteItem(CALLER, container, 'a', PK)]) {
     await expect(operation()).rejects.toThrow(isLost);
   }
@@ -393,7 +393,7 @@ it('an item that was created again in place of a life that the log has lost neve
 it('an interrupted erasure is not completed if the log has lost all of the item since', async () => {
   const { store, container, folder } = await leftWithout([1], { lives: 3 });
   const erased = store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'ann' });
-  await expect(erased).rejects.toThrow('and later lives of the item');
+  await expect(erased).rejects.toThrow('but has later lives of the item');
   await store.close();
   folder.change('log.db', (log) => loseLives(log, [0, 2]));
   const faults: unknown[] = [];
@@ -504,7 +504,7 @@ it.each([
   {
     what: 'at the end is lost',
     damage: 'DELETE FROM events WHERE revision = 1 AND stream = ?',
-    fault: 'otherwise than the event log',
+    fault: 'between the read models and the event log',
   },
 ])(
   'a purge carries out a delete by partition key in a container of which an event $what, or reports it, and purges all other containers',
@@ -776,10 +776,10 @@ describe.each([
     const store = await folder.open();
     try {
       await expect(store.runPurge()).rejects.toThrow(
-        isLast ? 'otherwise than the event log' : 'had lost events of container-',
+        isLast ? 'between the read models and the event log' : 'had lost events of container-',
       );
       const create = store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
-      await expect(create).rejects.toThrow('nothing of it is recorded or erased');
+      await expect(create).rejects.toThrow('no expiry is recorded and nothing is erased in it');
       expect((await store.history(container, 'a', PK)).map(({ type }) => type)).toEqual(['ItemUpserted']);
     } finally {
       await store.close();
@@ -880,7 +880,7 @@ describe('in a container whose read models were made after the log had lost one 
     expect(await shown()).toEqual(['young']);
     // Sending the container's definition again, as deployments do, does not count as a confirmation.
     await store.replaceContainer(CALLER, 'd', 'c', DEFINITION, null);
-    await expect(store.runPurge()).rejects.toThrow('what holds in c from now on: epitaph ttl … --confirm');
+    await expect(store.runPurge()).rejects.toThrow('until you set the policy of c again: epitaph ttl … --confirm');
     expect(await shown()).toEqual(['young']);
     await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, ...change });
     const [policy, ...others] = store.container('d', 'c').timeline;
@@ -1044,7 +1044,7 @@ describe('if the log has lost a delete by partition key', () => {
       const store = await open();
       const found = async () => (await store.fsck()).problems.map(({ code, message }) => `${code}: ${message}`);
       const would = expect.stringMatching(
-        /^unreadable-event: that key:primary deleted the partition key \["p"\] at 2026-11-21T10:00:05.000Z .*: 2 of its items/,
+        /^unreadable-event: only the read models record that key:primary deleted the partition key \["p"\] at 2026-11-21T10:00:05.000Z\. After a rebuild, 2 of its items/,
       );
       const before = await found();
       expect(before).toContainEqual(would);
@@ -1065,7 +1065,7 @@ describe('if the log has lost a delete by partition key', () => {
       const { folder, open, shown } = await withoutDelete(isLast ? LOST.replace('=', '>=') : LOST);
       let store = await open();
       if (isLast) {
-        await expect(store.runPurge()).rejects.toThrow('otherwise than the event log');
+        await expect(store.runPurge()).rejects.toThrow('between the read models and the event log');
         await store.setPolicyGrace(CALLER, 'd', 'c', 3_000);
       }
       await store.runPurge();
@@ -1089,7 +1089,8 @@ describe('if the log has lost a delete by partition key', () => {
         'revision 1 any more, recorded from 2026-11-21T10:00:00.000Z to 2026-11-21T10:00:10.001Z',
       ),
     );
-    const again = 'written before its partition key was deleted, which the log says of other items of it alone';
+    const again =
+      'written before its partition key was deleted, although the log has this deletion only for other items of the key';
     expect(before.filter((problem) => problem.endsWith(again))).toHaveLength(2);
     await store.deletePartitionKey(CALLER, container, PK);
     await store.close();

@@ -60,7 +60,7 @@ it.each([
       () => store.writeItem(CALLER, container, 'create', itsEmail),
       erase,
     ]) {
-      await expect(ending()).rejects.toThrow(/nothing of it is recorded or erased/);
+      await expect(ending()).rejects.toThrow(/no expiry is recorded and nothing is erased in it/);
     }
     // Writes that end no life succeed.
     const other = itemToWrite({ id: 'b', pk: 'q' });
@@ -410,7 +410,7 @@ describe('read models that contradict the log erase nothing before its time', ()
     try {
       const { length: before } = (await store.purgeRuns(0, 10)).runs;
       for (let passes = 0; passes < 2; passes++)
-        await expect(store.runPurge()).rejects.toThrow(/otherwise than the event log/v);
+        await expect(store.runPurge()).rejects.toThrow(/between the read models and the event log/v);
       // The fault recurs in each pass. One recorded run for each pass would fill the log.
       expect((await store.purgeRuns(0, 10)).runs.length).toBe(before + 1);
       store.startRebuild('items');
@@ -437,7 +437,7 @@ it('recovering what a policy expired records no end by a policy that contradicts
     const container = store.container('d', 'c');
     await store.advanceClock(5_000);
     const recovery = store.recoverPolicy(CALLER, container, 2, { reason: 'mistyped' });
-    await expect(recovery).rejects.toThrow(/otherwise than the event log/v);
+    await expect(recovery).rejects.toThrow(/between the read models and the event log/v);
     store.startRebuild('items');
     await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
     expect(await store.explain(container, 'live', PK)).toMatchObject({ state: 'live' });

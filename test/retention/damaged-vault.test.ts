@@ -241,7 +241,7 @@ it.each([
     what: 'the last write',
     file: 'log.db',
     damage: 'UPDATE events SET body = NULL WHERE position = (SELECT min(position) FROM events WHERE body IS NOT NULL)',
-    cause: 'the last write of an item that is there',
+    cause: 'the last write of a visible item',
     canBeDeleted: false,
   },
 ])(
@@ -268,7 +268,7 @@ it.each([
           cause: { message: expect.stringContaining(cause) },
         });
         const told = await read().then(String, String);
-        expect(told.includes('Deleted, it stands in the way of no other.')).toBe(canBeDeleted);
+        expect(told.includes('If you delete it, all other items can be read again.')).toBe(canBeDeleted);
         expect(told).toContain('Queries that leave it out are answered: c.id != "lost".');
       }
       const query = (sql: string) =>
@@ -334,7 +334,9 @@ it('an item whose id is in its content only is not excluded by id if the content
   try {
     const sql = 'SELECT VALUE c.pk FROM c WHERE c.id != "lost"';
     const told = await store.queryItems(container, { sql, parameters: [], maxItemCount: 10 }).then(String, String);
-    expect(told).toContain('can not be read, because its data in the store is damaged. Deleted, it');
+    expect(told).toContain(
+      'can not be read, because its data in the store is damaged. If you delete it, all other items',
+    );
   } finally {
     await store.close();
   }

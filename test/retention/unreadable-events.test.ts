@@ -170,7 +170,7 @@ describe.each([
     });
     try {
       expect(await listed(store, next)).toEqual(ALL);
-      const lost = 'the event log has lost how container-';
+      const lost = 'the event log is damaged: it has lost the creation of container-';
       expect(() => store.container('d', 'c')).toThrow(lost);
       expect(() => store.container('d', `?${container.rid}`)).toThrow(lost);
       expect(store.listContainers('d').map(({ name }) => name)).toContain(`?${container.rid}`);
@@ -211,7 +211,7 @@ describe.each([
       expect(log.prepare(sql).run('database-%', 0).changes).toBe(1);
     });
     try {
-      const lost = 'the event log has lost how database-';
+      const lost = 'the event log is damaged: it has lost the creation of database-';
       expect(() => store.container('d', 'c')).toThrow(lost);
       await expect(store.createDatabase(CALLER, 'd')).rejects.toThrow(lost);
       await store.createDatabase(CALLER, 'other');
@@ -235,11 +235,11 @@ it.each([
     try {
       await store.advanceClock(200_000);
       if (sql === CUT) {
-        await expect(store.runPurge()).rejects.toThrow('what holds in c from now on');
+        await expect(store.runPurge()).rejects.toThrow('until you set the policy of c again');
         expect(await rebuilt(store)).toMatchObject({ state: 'failed' });
         await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 100, confirmed: true, reason: 'a test' });
         expect(await rebuilt(store)).toMatchObject({ state: 'done', differences: 0 });
-      } else await expect(store.runPurge()).rejects.toThrow('otherwise than the event log');
+      } else await expect(store.runPurge()).rejects.toThrow('between the read models and the event log');
       expect((await store.history(container, 'once', PK)).map(({ type }) => type)).toEqual(['ItemUpserted']);
     } finally {
       await store.close();

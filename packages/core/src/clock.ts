@@ -318,7 +318,7 @@ export class ManualClock implements Clock {
   /** Moves time forward by whole milliseconds, never back. */
   advance(milliseconds: number): number {
     if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
-      throw new RangeError('a manual clock is turned forward by a whole number of milliseconds, 0 or more');
+      throw new RangeError('a manual clock is advanced by a whole number of milliseconds, 0 or more');
     }
     const next = this.#nowMs + milliseconds;
     if (next > MAX_TIME_MS) throw new RangeError('a manual clock ends with the year 9999');

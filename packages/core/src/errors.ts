@@ -28,7 +28,7 @@ export const errorCodes = {
   'content-erased': 'The content has been erased.',
   'purge-run-not-found': 'No purge run of that id is on record.',
   'partition-key-mismatch': 'The partition key given is not the one in the document.',
-  'too-large': 'The document is larger than the store takes.',
+  'too-large': 'The document is larger than the store accepts.',
   'session-not-available': 'The session token is ahead of what this server has.',
   'clock-held':
     'The clock is held: nothing is written or erased until it is right again or is confirmed (/_epitaph/health/ready says why).',

@@ -25,7 +25,7 @@ export function givenUp(what: string, conflicts: readonly Conflict[]): Error {
     return new TooMuchContention(`${MAX_ATTEMPTS} attempts ${what} lost against other writers`);
   }
   return new UnreadableEvent(
-    `${last.stream} ends at revision ${last.actualRevision} with what this store has not written, or can't read: nothing is written behind it. ${WHEN_DAMAGED}`,
+    `${last.stream} ends at revision ${last.actualRevision} with an event that this store has not written or can't read, so nothing is appended to it. ${WHEN_DAMAGED}`,
   );
 }
 

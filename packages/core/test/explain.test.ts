@@ -795,7 +795,7 @@ describe('the facts of a life', () => {
       const told = explainAt(of, atMs);
       expect(told).toMatchObject({ state: 'live', life: 0, policy: { version: 1 } });
       expect(told.sentence).toBe(
-        `"cart 1" is visible: between ${isoTime(T0)} and ${isoTime(T0 + 60_000)} it was written 98 times, of which the record of its erasure tells no more than that.`,
+        `"cart 1" is visible: between ${isoTime(T0)} and ${isoTime(T0 + 60_000)} it was written 98 times. The record of its erasure has no details of these writes.`,
       );
       expect([told.lastWrite, told.expiresAtMs]).toEqual([undefined, undefined]);
     }

@@ -274,7 +274,7 @@ describe('on a log that appends to one stream at a time', () => {
       get: (target, name): unknown => (name === 'append' ? () => Promise.resolve(conflict) : Reflect.get(target, name)),
     });
     await expect(world.run([world.write('a', 'create')], { log })).rejects.toThrow(
-      'item-Co1.a.0 ends at revision 1 with what this store has not written',
+      "item-Co1.a.0 ends at revision 1 with an event that this store has not written or can't read",
     );
   });
 

@@ -63,7 +63,7 @@ async function loaded(
     if (now === position) return { catalog, logMarks, position };
     position = now;
   }
-  throw new StorageUnavailable('somebody else writes to the read models');
+  throw new StorageUnavailable('another program writes to the read models');
 }
 
 /** A fault that may be gone at the next attempt without anybody's action. */

@@ -17,7 +17,7 @@ import { CatalogCheck } from '../src/purge/catalog-check.ts';
 const DATABASE = 'database-Db1';
 const CONTAINER = 'container-Co1';
 
-const OTHERWISE = /otherwise than the event log/v;
+const OTHERWISE = /between the read models and the event log/v;
 const POLICY: RecordedPolicy = { fromMs: 1_000, defaultTtl: 60, version: 1, setBy: 'key:primary', recordedAtMs: 1_000 };
 
 let log: MemoryEventLog;

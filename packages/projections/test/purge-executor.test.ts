@@ -278,7 +278,7 @@ describe('an erasure', () => {
         expect([atFault, left, fault?.message]).toEqual([
           [0],
           [],
-          expect.stringContaining('otherwise than the event log'),
+          expect.stringContaining('between the read models and the event log'),
         ]);
       }
       expect(await lives.erase([row], dueAtMs)).toMatchObject({ purged: 1 });

@@ -735,7 +735,7 @@ describe('evaluation', () => {
     const arrays = Array.from({ length: 48 }, () => 'ARRAY(SELECT VALUE x FROM x IN c.numbers)').join(',');
     const document = { text, list: many(40).map(String), numbers: many(100_000) };
     const query = sql.replace('{list}', list).replace('{arrays}', arrays);
-    expect(() => rows(query, [document])).toThrow('makes too many large values');
+    expect(() => rows(query, [document])).toThrow('computes too many large values');
   });
 
   it('can make any number of large values one after the other', () => {

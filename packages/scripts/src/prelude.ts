@@ -130,7 +130,7 @@ export function basics(limits: Limits) {
         const value = known[keys[at] as string] === true ? undefined : (globalThis as Fields)[keys[at] as string];
         if (typeof value === 'function') return value;
       }
-      throw new NativeError('The text is not that of a function');
+      throw new NativeError('The text is not a function');
     },
     apply,
     indexOf,
@@ -370,7 +370,7 @@ export function scriptWorld(
     checkCollection(link);
     const { options, callback } = readOptions(more, then);
     if (verb === 'upsert' && textOption(options, 'etag', limits.MAX_NAME) !== undefined) {
-      throw failure(BAD_REQUEST, 'upsertDocument takes no etag; replaceDocument does');
+      throw failure(BAD_REQUEST, 'upsertDocument does not accept an etag; replaceDocument does');
     }
     const makesId = options['disableAutomaticIdGeneration'] !== true;
     return ask({ __proto__: null, kind: verb, makesId }, withDocument(callback), documentBody(body));
@@ -563,7 +563,7 @@ export function scriptWorld(
   const placeOf = (continuation: string | undefined): { skip: number; from: string | undefined } => {
     if (continuation === undefined) return { skip: 0, from: undefined };
     const match = exec(/^(\d{1,9}):([^]*)$/, continuation);
-    if (match === null) throw failure(BAD_REQUEST, 'The continuation is none that a query of this kind has given');
+    if (match === null) throw failure(BAD_REQUEST, 'The continuation was not returned by a query of this kind');
     return { skip: +match[1]!, from: match[2] === '' ? undefined : match[2] };
   };
 
@@ -649,7 +649,7 @@ export function scriptWorld(
     const link: Fields = { isAccepted: true };
     addSteps(link, (step, more, then) => {
       if (more !== undefined || then !== undefined) {
-        throw failure(BAD_REQUEST, 'In a chain, options and callback are given to value()');
+        throw failure(BAD_REQUEST, 'In a chain, options and callback must be given to value()');
       }
       const longer: Step[] = [];
       for (let at = 0; at < steps.length; at++) longer[at] = steps[at]!;
@@ -700,7 +700,7 @@ export function scriptWorld(
     if (json.length <= limits.MAX_RESPONSE) return;
     throw failure(
       TOO_LARGE,
-      'The response would be too large: return what there is so far, and be called again for the rest',
+      'The response would be too large: return a part of it, and have the client call the script again for the rest',
     );
   };
   const response = {
@@ -732,7 +732,7 @@ export function scriptWorld(
     getRequest: () => request,
     getResponse: () => {
       if (kind === 'pre-trigger')
-        throw failure(BAD_REQUEST, 'A pre-trigger has no response: it runs before there is one');
+        throw failure(BAD_REQUEST, 'A pre-trigger has no response: it runs before the operation');
       return response;
     },
     abort: (error: unknown): never => {

@@ -130,7 +130,10 @@ describe('The collection', () => {
       '__.createDocument(__.getSelfLink(), { a: "x".repeat(2 * 1024 * 1024) })',
       '413 Exception = Error: The document is larger',
     ],
-    ['__.upsertDocument(__.getSelfLink(), {}, { etag: "e" })', '400 Exception = Error: upsertDocument takes no etag'],
+    [
+      '__.upsertDocument(__.getSelfLink(), {}, { etag: "e" })',
+      '400 Exception = Error: upsertDocument does not accept an etag',
+    ],
     ['__.readDocument("dbs/a/colls/bb/docs/1")', '400 Exception = Error: This is not the link of a document'],
     ['__.deleteDocument(__.getSelfLink())', '400 Exception = Error: This is not the link of a document'],
     [
@@ -167,9 +170,12 @@ describe('The collection', () => {
     ['__.pluck("")', '400 Exception = Error: pluck must be given the name of a property'],
     [
       '__.chain().filter((d) => d, {}).value()',
-      '400 Exception = Error: In a chain, options and callback are given to value()',
+      '400 Exception = Error: In a chain, options and callback must be given to value()',
     ],
-    ['__.filter((d) => d, { continuation: "x" })', '400 Exception = Error: The continuation is none'],
+    [
+      '__.filter((d) => d, { continuation: "x" })',
+      '400 Exception = Error: The continuation was not returned by a query',
+    ],
   ])('is not asked %s', async (call, why) => {
     const host = new Recorder();
     expect(await failureOf(runner, `function f() { ${call}; }`, host)).toContain(why);

@@ -42,9 +42,9 @@ describe('A stored procedure', () => {
   });
 
   it.each([
-    ['', 'Error: The text is not that of a function'],
-    ['1', 'Error: The text is not that of a function'],
-    ['const f = 1', 'Error: The text is not that of a function'],
+    ['', 'Error: The text is not a function'],
+    ['1', 'Error: The text is not a function'],
+    ['const f = 1', 'Error: The text is not a function'],
     ['function f( {', 'SyntaxError: invalid property name'],
     ['function () { what is this }', "SyntaxError: expecting ';'"],
     ['import fs from "fs"; function f() {}', 'SyntaxError'],

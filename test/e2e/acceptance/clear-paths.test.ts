@@ -84,7 +84,7 @@ describe('a container with clear paths', () => {
     [['/id'], "The clear path '/id' is a system property"],
     [['/_ts'], "The clear path '/_ts' is a system property"],
     [['/customer'], "The clear path '/customer' is given twice, or is a path of the partition key"],
-    [['/"customer"'], "The clear path '/\"customer\"' is given twice, or is a path of the partition key"],
+    [['/"customer"'], 'The clear path \'/"customer"\' is given twice, or is a path of the partition key'],
     [['/a', '/"a"'], 'The clear path \'/"a"\' is given twice'],
     [Array.from({ length: 17 }, (_, index) => `/p${index}`), 'at most 16 clear paths'],
     ['/status', "'epitaph.clearPaths' is invalid"],

@@ -199,7 +199,7 @@ describe('a replace with another id', () => {
       await container.items.create(doc('a'));
       const refusal = await refusalOf(container.item('a', 'ann').replace(doc('b')));
       expect(refusal.code).toBe(400);
-      expect(refusal.message).toContain('give none another id');
+      expect(refusal.message).toContain("can't change an item's id");
       expect(await sightings(container, ['a', 'b'])).toEqual(seen('a'));
     } finally {
       await other.end();

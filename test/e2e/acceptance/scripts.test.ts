@@ -1108,7 +1108,7 @@ test('a container has at most a hundred scripts of each kind, even if more are c
   const outcomes = await Promise.allSettled(Array.from({ length: 104 }, (_, n) => store(`t${n}`)));
   const refused = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as Error] : []));
   expect(refused.map(({ message }) => message)).toEqual(
-    Array(4).fill(expect.stringContaining('100 scripts of a kind')),
+    Array(4).fill(expect.stringContaining('at most 100 scripts of each kind')),
   );
   // This one exists.
   expect((await store('t0')).created).toBe(false);

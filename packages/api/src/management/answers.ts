@@ -87,12 +87,9 @@ export const history = named(
         position: count.optional(),
         eventId: z.string().optional(),
         correlationId: z.string().optional(),
-        causationId: z
-          .string()
-          .optional()
-          .meta({
-            description: 'Id of the event that stored the script which made this change; absent if no script did.',
-          }),
+        causationId: z.string().optional().meta({
+          description: 'Id of the event that stored the script which made this change; absent if no script did.',
+        }),
         data: z.record(z.string(), z.unknown()).meta({ description: "The event's facts; never content." }),
         fromLedger: z.boolean().optional(),
       }),
@@ -246,11 +243,9 @@ export const preview = named(
     kept: z.strictObject({
       floorSeconds: z.number(),
       byFloor: count,
-      byHolds: z
-        .strictObject({ atLeast: count, atMost: count })
-        .meta({
-          description: 'Both are equal, unless there are too many items, and too many names in holds, to look at.',
-        }),
+      byHolds: z.strictObject({ atLeast: count, atMost: count }).meta({
+        description: 'Both are equal, unless there are too many items, and too many names in holds, to look at.',
+      }),
       holds: z.array(z.strictObject({ holdId: z.string(), scope: holdScope })),
       moreHolds: count
         .optional()
@@ -534,12 +529,10 @@ export const takenBackup = named(
   z.strictObject({
     id: z.string(),
     folder: z.string(),
-    parts: z
-      .array(z.enum(['log', 'vault']))
-      .meta({
-        description:
-          'The folders in the backup. There is no log if the log is on a server: back it up with the tools of that server.',
-      }),
+    parts: z.array(z.enum(['log', 'vault'])).meta({
+      description:
+        'The folders in the backup. There is no log if the log is on a server: back it up with the tools of that server.',
+    }),
     ...time('takenAt'),
     logPosition: count,
     ...time('vaultLapsesAt'),

@@ -443,8 +443,8 @@ export class StoreParts {
     const secret = `the secret by which the items of container ${container.state.name} are named`;
     throw new UnreadableSecret(
       this.ports.nodes === undefined
-        ? `vault.db is damaged, or an older copy: it lacks ${secret}. Put the newest in its place, or restore the store from a backup.`
-        : `The keys in PostgreSQL are damaged, or an older copy than the event log: they lack ${secret}. A node that still has it puts it back when it is asked for one of them. Where none has, stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.`,
+        ? `vault.db is damaged, or an older copy: it lacks ${secret}. Put its newest copy in its place, or restore the store from a backup.`
+        : `The keys in PostgreSQL are damaged, or an older copy than the event log: they lack ${secret}. A node that still has the secret writes it back when it gets a request for one of these items. If no node has it, stop all nodes and run epitaph restore; docs/backup-and-restore.md says how.`,
     );
   }
 
@@ -475,7 +475,7 @@ export class StoreParts {
     if (range === undefined) return {};
     throw new Refusal(
       'bad-request',
-      'This container keeps partition keys as pseudonyms, which have no place in a range: ask for a partition key or for the whole container.',
+      'This container stores partition keys as pseudonyms, which belong to no range: read a single partition key, or the whole container.',
     );
   }
 

@@ -15,7 +15,7 @@ test('a container that can’t be read can be deleted, and every other request o
   const deleted: string[] = [];
   const store = fakeStore({
     container: () => {
-      throw new UnreadableEvent('the event log has lost how container-rid was created');
+      throw new UnreadableEvent('the event log is damaged: it has lost the creation of container-rid');
     },
     deleteContainer: async (_caller, database, name) => {
       deleted.push(`${database}/${name}`);

@@ -204,7 +204,7 @@ describe('the preview of a TTL policy', () => {
     }
     const past = { defaultTtl: 55, effectiveFrom: '2026-11-21T09:00:00Z' };
     expect((await world.ask('POST', `${ORDERS}/ttl/preview`, { body: past })).json()).toMatchObject({
-      detail: expect.stringContaining('now or later') as string,
+      detail: expect.stringContaining("can't take effect in the past") as string,
     });
     const audited = await world.ask('POST', `${ORDERS}/ttl/preview`, { body: { defaultTtl: 5 }, key: AUDITOR_KEY });
     expect(audited.statusCode).toBe(403);
@@ -298,7 +298,7 @@ describe('the brake', () => {
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(412);
     await setBrake({ maxShare: 0.07, maxItems: 2 });
     expect((await changeTtl({ defaultTtl: 55 })).json()).toMatchObject({
-      detail: expect.stringContaining('at most 2 and 7 % of them. It can be confirmed') as string,
+      detail: expect.stringContaining('at most 2 and 7 % of them. To make the change anyway, confirm it') as string,
     });
     expect((await setBrake({})).json()).toMatchObject({ brake: null });
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(200);
@@ -367,6 +367,9 @@ describe('a scheduled TTL change', () => {
 
   test('is refused for a past time', async () => {
     const past = await changeTtl({ defaultTtl: 55, effectiveFrom: new Date(START_MS).toISOString() });
-    expect(past.json()).toMatchObject({ code: 'bad-request', detail: expect.stringContaining('now or later') });
+    expect(past.json()).toMatchObject({
+      code: 'bad-request',
+      detail: expect.stringContaining("can't take effect in the past"),
+    });
   });
 });

@@ -526,7 +526,7 @@ describe('an erasure on request', () => {
     const { holds, detail } = body as { holds: readonly { id: string }[]; detail: string };
     expect(holds.map(({ id }) => id)).toEqual(Array.from({ length: 100 }, (_, number) => `case-${number}`));
     expect(detail).toMatch(
-      /^The content is held by "case-0", .* and 140 more\. It can run when the holds are released/,
+      /^The content is held by "case-0", .* and 140 more\. The erasure is possible when the holds are released/,
     );
     expect(detail.length).toBeLessThan(300);
     // The recorded refusal has all of them.
@@ -563,7 +563,7 @@ describe('an erasure on request', () => {
         floorUntil: '2026-11-21T11:00:00.000Z',
         possibleFrom: null,
         detail:
-          'The content is held by "case-7" and kept by the retention floor until 2026-11-21T11:00:00.000Z. It can run when the holds are released; the request is on record.',
+          'The content is held by "case-7" and kept by the retention floor until 2026-11-21T11:00:00.000Z. The erasure is possible when the holds are released; the request is on record.',
       },
     });
     await release('case-7');

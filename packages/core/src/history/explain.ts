@@ -249,7 +249,7 @@ function liveBetweenOmitted(
     holds,
     ...keptUntil(floorUntilMs),
     state: 'live',
-    sentence: `${JSON.stringify(id)} is visible: between ${isoTime(first!.atMs)} and ${isoTime(next!.atMs)} it was written ${omitted} times, of which the record of its erasure tells no more than that.`,
+    sentence: `${JSON.stringify(id)} is visible: between ${isoTime(first!.atMs)} and ${isoTime(next!.atMs)} it was written ${omitted} times. The record of its erasure has no details of these writes.`,
     policy: policyFacts(current),
   };
 }

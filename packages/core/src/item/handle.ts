@@ -194,7 +194,7 @@ export function sealedWrite(
 /** The message by the status that the vault or the log gave. */
 const lacking = {
   unknown: 'the vault does not know its key. Restore the vault from a backup',
-  destroyed: 'its key is destroyed, and nothing says why',
+  destroyed: 'its key is destroyed, but nothing records why',
   truncated: 'the event log lacks its last write. Restore the event log from a backup',
 } as const;
 
@@ -206,7 +206,7 @@ export class LifeUnreadable extends Error {
 
   constructor(stream: string, status: string) {
     const what = Object.hasOwn(lacking, status) ? lacking[status as keyof typeof lacking] : status;
-    super(`${stream}, a life that is there, can't be read: ${what}.`);
+    super(`${stream}, a life that has not been erased, can't be read: ${what}.`);
     this.stream = stream;
     this.status = status;
   }

@@ -113,7 +113,7 @@ export async function lifeTail(
 /** The error for a life that is not erased and whose writes the log has lost. */
 export const writesLost = ({ stream, type, position }: RecordedEvent): UnreadableEvent =>
   new UnreadableEvent(
-    `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, for a life begins with a write. ${WHEN_DAMAGED}`,
+    `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, because a life begins with a write. ${WHEN_DAMAGED}`,
   );
 
 /** The error for a life that is not erased and of which the log has lost some events. */

@@ -170,7 +170,7 @@ export function verifyCertificate(
   }
   return verifyStatement(certificate, key, cryptography, {
     derive: (facts) => disposalStatement(facts, cryptography, format),
-    otherwise: 'Its facts are not the end and erasure of one life, or not all of them.',
+    otherwise: 'Its facts are not exactly the end and the erasure of one life.',
   });
 }
 

@@ -128,7 +128,11 @@ export async function checkContainers(met: readonly string[], examination: Exami
     if (!numbers.has(rid)) report('entry-differs', containerStream(rid), 'not in the catalog');
     const database = databaseStream(state.databaseRid);
     if ((await log.readLast(database)) === undefined) {
-      report('unreadable-event', database, `the log does not have its events any more, which ${state.name} is in`);
+      report(
+        'unreadable-event',
+        database,
+        `the log does not have the events of this database any more, which contains ${state.name}`,
+      );
     }
   }
 }

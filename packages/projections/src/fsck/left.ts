@@ -21,7 +21,7 @@ export async function checkLeft({ number, state: { rid } }: CatalogContainer, ex
       const streams = await Promise.all(some.map((row) => streamIfLost(row, rid, examination)));
       for (const stream of streams) {
         if (stream === undefined) continue;
-        report('writes-missing', stream, 'it has left its container, and the log has nothing of it any more');
+        report('writes-missing', stream, 'it has left its container, but the log has no event of it any more');
       }
       await pace.step();
     }
@@ -97,7 +97,7 @@ export async function checkLostDeletes(rids: Iterable<string>, examination: Exam
       report(
         'unreadable-event',
         containerStream(rid),
-        `that ${by} deleted the partition key ${partitionKey} at ${isoTime(atMs)} is in the read models alone: ${atLeast}${lives} of its items, whose end is not on record yet, would be shown again by read models that are made anew`,
+        `only the read models record that ${by} deleted the partition key ${partitionKey} at ${isoTime(atMs)}. After a rebuild, ${atLeast}${lives} of its items, whose end is not recorded yet, would be shown again`,
       );
     }
   }

@@ -114,7 +114,7 @@ async function checkLife(
 ): Promise<void> {
   const { prefix, containerRid, life: number } = parseItemStream(stream)!;
   if (number > 0 && (await log.readLast(itemStream(prefix, number - 1))) === undefined) {
-    report('gap-in-lives', stream, `life ${number} is there, life ${number - 1} is not`);
+    report('gap-in-lives', stream, `life ${number} exists, but life ${number - 1} does not`);
   }
   if (state === undefined) {
     // Events of the container that can't be read are reported for the container.
@@ -171,7 +171,7 @@ async function checkLife(
     if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
   } else if (key === 'unknown') report('key-missing', stream, 'its key is unknown to the vault');
   else if (key === 'destroyed' && isItemWrite({ type: life.lastType }) && !(await isBeingErased(log, stream, state))) {
-    report('key-missing', stream, 'its key was destroyed, but nothing says why');
+    report('key-missing', stream, 'its key was destroyed, but nothing records why');
   }
   const container = numbers.get(containerRid);
   const row = container === undefined ? undefined : await store.findItem(container, life.partitionKey, life.id);
@@ -226,7 +226,7 @@ async function checkEnd(
     report(
       'end-differs',
       stream,
-      'the read model does not list it, or not as it has left, among what left the container',
+      'the read model does not list it, or lists it differently, among the lives that left the container',
     );
   }
   if (purgedAtMs !== null) return;
@@ -236,7 +236,7 @@ async function checkEnd(
     report(
       'end-differs',
       stream,
-      'it has ended, but the read model does not have it, or not as it ended, among what is to be erased',
+      'it has ended, but the read model does not list it, or lists it differently, among the lives to be erased',
     );
   }
 }

@@ -68,15 +68,15 @@ async function differences(
   }
   for (const kind of floorKinds) {
     if ((floors?.[kind] ?? 0) < (await floorOf(state, kind, log)))
-      found.push(`the ${kind} floor: the keys have it lower`);
+      found.push(`the ${kind} floor: it is lower in the keys`);
   }
   return found;
 }
 
 /** How the scope of a hold in the vault differs from the recorded one. Undefined if it does not. */
 function difference(scope: HoldScope, kept: HoldScope, rid: string): string | undefined {
-  if (widened(kept, scope, rid) !== kept) return 'keep less than is on record';
-  return widened(scope, kept, rid) === scope ? undefined : 'keep more than is on record';
+  if (widened(kept, scope, rid) !== kept) return 'protect less than the log says';
+  return widened(scope, kept, rid) === scope ? undefined : 'protect more than the log says';
 }
 
 /** The recorded length of a floor in seconds. */

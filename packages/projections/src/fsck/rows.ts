@@ -62,7 +62,7 @@ export async function checkRows(
           report(
             'shown-after-its-end',
             rid,
-            `the read model has an item of birth ${row.birth} that was written before its partition key was deleted, which the log says of other items of it alone`,
+            `the read model has an item of birth ${row.birth} that was written before its partition key was deleted, although the log has this deletion only for other items of the key`,
           );
         }
         if (hasCopies && live !== 'lost' && live !== 'no') {
@@ -82,7 +82,7 @@ export async function checkRows(
         report(
           'row-differs',
           rid,
-          `the read model has the item of birth ${birth} due at another time than its own ttl says`,
+          `the read model has the item of birth ${birth} with another deadline than its own ttl gives`,
         );
       }
     }
@@ -194,7 +194,7 @@ async function checkClearCopies(
     report(
       'clear-copies-left',
       rid,
-      `values in clear of an item of birth ${birth}, which the log does not show as live`,
+      `values at clear paths of an item of birth ${birth}, which the log does not show as live`,
     );
   }
   for (const [birth, { sum, row }] of expected) {
@@ -203,7 +203,11 @@ async function checkClearCopies(
     // The item may have been written, or may have left, since the log was read.
     const now = await store.findItem(number, row.partitionKey, row.id);
     if (now?.position !== row.position) continue;
-    report('clear-copies-differ', rid, `what is in clear of the item of birth ${birth} is not what its document says`);
+    report(
+      'clear-copies-differ',
+      rid,
+      `the values at clear paths of the item of birth ${birth} are not those of its document`,
+    );
   }
 }
 

@@ -17,7 +17,7 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
   const container = catalog.containerByRid(stream.containerRid);
   if (container === undefined) {
     throw new UnreadableEvent(
-      `the event log has nothing of the container of ${recorded.stream} before ${recorded.position}: it is damaged, for a container is created before its items. ${WHEN_DAMAGED}`,
+      `the event log has nothing of the container of ${recorded.stream} before ${recorded.position}: it is damaged, because a container is created before its items. ${WHEN_DAMAGED}`,
     );
   }
   const event = readItemEvent(recorded);

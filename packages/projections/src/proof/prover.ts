@@ -58,10 +58,10 @@ export class Prover {
   /** Deletes a tree that is damaged or belongs to another log. To be called before {@link start}. */
   async prepare(): Promise<void> {
     if (!this.#tree.isWhole) {
-      this.#makeAnew('the proof tree has lost leaves: it is made anew from the log');
+      this.#makeAnew('the proof tree has lost leaves: it is built again from the log');
     } else if (!(await this.#isOfThisLog())) {
       this.#makeAnew(
-        'the proof tree is of the log as it was before it was put back to an earlier moment: it is made anew, and checkpoints signed after that moment do not go with it',
+        'the log was restored to an earlier moment than the proof tree. The tree is built again, and checkpoints that were signed after that moment do not match it',
       );
     }
   }
@@ -178,7 +178,7 @@ export class Prover {
       const leaf = this.#tree.leafOf(event.position, factHash(event));
       if (leaf === undefined || leaf >= size) {
         throw new UnreadableEvent(
-          `${event.type} at ${event.position} is damaged: it is not what the proof tree has of it. ${WHEN_DAMAGED}`,
+          `${event.type} at ${event.position} is damaged: it differs from the proof tree. ${WHEN_DAMAGED}`,
         );
       }
       return { event, leaf, path: this.#tree.inclusion(leaf, size) };

@@ -28,13 +28,13 @@ export class CatalogCheck {
     const known = this.#ports.catalog().containerByRid(rid)?.state;
     if (known?.lacksEvents === true) {
       throw new PurgeFault(
-        `the event log had lost events of ${containerStream(rid)} when the read models were made; nothing of it is recorded or erased until the log is restored, or somebody says what holds in ${known.name} from now on: epitaph ttl … --confirm`,
+        `the event log had lost events of ${containerStream(rid)} when the read models were made; no expiry is recorded and nothing is erased in it until the log is restored, or until you set the policy of ${known.name} again: epitaph ttl … --confirm`,
       );
     }
     // If the log can't tell, nothing else can.
     if ((await this.#agrees(rid).catch(unlessDamaged)) === false) {
       throw new PurgeFault(
-        `the read models have the policies or the end of ${containerStream(rid)} otherwise than the event log; nothing of it is recorded or erased until these agree, and fsck says which is damaged`,
+        `policies or end of ${containerStream(rid)} differ between the read models and the event log; no expiry is recorded and nothing is erased in it until they agree. epitaph fsck says which is damaged`,
       );
     }
     this.#agreed.add(rid);

@@ -59,7 +59,7 @@ export class Destructions {
   async assertIn(vault: KeyVault): Promise<void> {
     if (!(await this.areMissingIn(vault))) return;
     throw new VaultIsOlder(
-      'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Nothing more is erased. Stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.',
+      'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Nothing more is erased. Stop all nodes and run epitaph restore; docs/backup-and-restore.md says how.',
     );
   }
 

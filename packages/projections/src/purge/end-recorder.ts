@@ -268,6 +268,6 @@ function assertWritten({ status }: ItemState, stream: string): void {
 function assertOverdue(state: ItemState, stream: string, marks: Watermarks): void {
   if (state.status !== 'live' || isExpired(state.lastWrite, marks)) return;
   throw new PurgeFault(
-    `the read models have the deadline of ${stream} otherwise than the event log, by which it is not over; fsck says which is damaged`,
+    `the deadline of ${stream} differs between the read models and the event log, by which it has not passed; epitaph fsck says which is damaged`,
   );
 }

@@ -231,7 +231,7 @@ export class PurgeExecutor {
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
       // The last write says which key the life has. Only a purge removes it.
       if (lastWrite === undefined) {
-        throw new PurgeFault(`the event log has no writes any more of ${candidate.stream}, which is not purged`);
+        throw new PurgeFault(`the event log has no writes of ${candidate.stream} any more, although it is not purged`);
       }
       if (demandedBy === undefined && (await this.#leftEarlier(candidate, state, lastWrite.recorded))) return;
       lives.push({
@@ -434,7 +434,7 @@ export class PurgeExecutor {
       // A server's limit for one event may be too small for any record. The key is gone, and other lives don't wait for this one.
       if (!isTooLarge(error)) throw error;
       throw new PurgeFault(
-        `the purge of ${candidate.stream}, of ${writes} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
+        `the purge of ${candidate.stream}, of ${writes} writes, can't be recorded: its record is larger than the event store accepts (MaxAppendSize)`,
       );
     }
   }
@@ -491,7 +491,7 @@ const hasSameEnd = (one: Candidate, other: Candidate): boolean =>
 /** Such a life comes up in each pass. Without this error each pass would record a run in which nothing is done. */
 const otherEnd = (stream: string): PurgeFault =>
   new PurgeFault(
-    `the read models have the end of ${stream} otherwise than the event log, by which it is not erased yet; fsck says which is damaged`,
+    `the end of ${stream} differs between the read models and the event log, by which it must not be erased yet; epitaph fsck says which is damaged`,
   );
 
 /** @throws {PurgeFault} the fault of one of the lives, when the erasure of the others is recorded */

@@ -21,7 +21,7 @@ export function checkComputedProperties(properties: readonly ComputedProperty[],
     const [source, ...others] = query.from;
     if (query.selection.kind !== 'value') throw refuse('needs a query of the form SELECT VALUE … FROM c');
     if (source?.collection.kind !== 'path' || source.collection.keys.length > 0 || source.iterates) {
-      throw refuse('needs a FROM clause that stands for the whole document, as FROM c does');
+      throw refuse('needs a FROM clause for the whole document, such as FROM c');
     }
     if (others.length > 0) throw refuse("can't have a JOIN");
     if (hasFurtherClauses(query)) {

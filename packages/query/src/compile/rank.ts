@@ -17,7 +17,7 @@ interface ScoreCompiler {
 export function compileRank(query: Query, at: SourceLocation, scope: Scope, compiler: ScoreCompiler): RankStep {
   const [item, ...others] = query.orderBy;
   if (item === undefined || others.length > 0 || item.direction !== undefined) {
-    throw queryError('syntax', 'ORDER BY RANK takes one score, and no direction.', at);
+    throw queryError('syntax', 'ORDER BY RANK needs exactly one score, without a direction.', at);
   }
   if (scope.grouping !== undefined) {
     throw queryError('notSupported', 'ORDER BY RANK can’t be used with GROUP BY or aggregates.', at);
@@ -46,7 +46,7 @@ function rankComponent(expression: Expression, scope: Scope, compiler: ScoreComp
     return { kind: 'value', run, descending: compiler.isSimilarity(expression, scope) };
   }
   if (expression.kind !== 'call' || expression.userDefined || expression.name !== 'FULLTEXTSCORE') {
-    throw queryError('invalidValue', 'ORDER BY RANK takes FullTextScore, VectorDistance, or RRF of these.', at);
+    throw queryError('invalidValue', 'ORDER BY RANK needs FullTextScore, VectorDistance, or RRF of these.', at);
   }
   const [text, ...given] = expression.args;
   checkArguments(expression.name, expression.args.length, 2, Number.POSITIVE_INFINITY, at);

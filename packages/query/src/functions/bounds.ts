@@ -75,6 +75,9 @@ const MAX_COMPARISONS = 100_000_000;
 /** @throws QueryError if a text or array of this length would be searched too often */
 export function assertComparable(length: number, times: number): void {
   if (length * times > MAX_COMPARISONS) {
-    throw queryError('tooComplex', 'A function in the query looks for too much in a value that is too large.');
+    throw queryError(
+      'tooComplex',
+      'A function in the query would make too many comparisons with a large text or array.',
+    );
   }
 }

@@ -34,7 +34,7 @@ function numbersOf(position: Value): readonly [x: number, y: number] | undefined
 }
 
 const POLYGON_FAULT =
-  'The rings of a Polygon need at least four valid positions each, and the last has to be the first again.';
+  'The rings of a Polygon need at least four valid positions each, and the last must equal the first.';
 
 /** The spatial functions over GeoJSON on a surface. */
 function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {

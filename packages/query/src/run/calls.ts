@@ -229,7 +229,7 @@ export class FunctionCalls {
     if (this.#bytesOfFirst > MOST_BYTES_OF_ONE) {
       throw queryError(
         'tooMuchHeld',
-        'The arguments and results of the user-defined functions that the query calls on one document take too much memory. Select less of it.',
+        'The arguments and results of the user-defined functions that the query calls on one document take too much memory. Pass or return less.',
       );
     }
     this.#bytesOfCall = bytes / calls.length;
@@ -244,7 +244,7 @@ export class FunctionCalls {
     if (result !== undefined && result.length > MOST_RESULT_CHARACTERS) {
       throw queryError(
         'tooComplex',
-        `The user-defined function 'udf.${name}' gives more than ${MOST_RESULT_CHARACTERS} characters.`,
+        `The user-defined function 'udf.${name}' returns more than ${MOST_RESULT_CHARACTERS} characters.`,
       );
     }
     const value = result === undefined ? undefined : guardStack(() => parseJson(result));

@@ -104,7 +104,7 @@ export class Work {
   keepOf(made: number, characters: number): void {
     this.#made = made + characters;
     if (this.#made > MOST_MADE) {
-      throw queryError('tooComplex', 'The query makes too many large values of one document. Ask less at once.');
+      throw queryError('tooComplex', 'The query computes too many large values for one document. Simplify it.');
     }
   }
 
@@ -211,7 +211,7 @@ export function assertTime(frame: Frame): void {
 }
 
 const tooLongOnValues = (): Error =>
-  queryError('tooComplex', 'The query works too long on the large values of one document. Ask less at once.');
+  queryError('tooComplex', 'The query takes too long with the large values of one document. Simplify it.');
 
 /**
  * Checks a value of a row that will be kept, compared or returned.

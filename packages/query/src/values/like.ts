@@ -125,7 +125,7 @@ function matchSteps(steps: readonly Step[], text: string): boolean {
   while (index < text.length) {
     comparisons += 1;
     if (comparisons > MAX_COMPARISONS) {
-      throw queryError('tooComplex', 'A pattern of LIKE and the text it is tried on are too long.');
+      throw queryError('tooComplex', 'A LIKE would take too many comparisons: its pattern and the text are too long.');
     }
     const current = steps[step];
     if (current?.kind === 'many') {

@@ -191,7 +191,7 @@ export class CatalogCommands {
     if (hasUniqueKeys(definition) && !this.#parts.ports.log.spansStreams) {
       throw new Refusal(
         'not-supported',
-        'The event log of this store can not append to several streams at once, so it can not keep unique keys.',
+        'The event log of this store can not append to several streams at once, so unique keys are not supported.',
       );
     }
     for (let incarnation = this.#parts.catalog.containersGone(databaseOf, name); ; incarnation++) {
@@ -235,7 +235,7 @@ export class CatalogCommands {
 
   readonly changeTtl: CatalogApi['changeTtl'] = async (caller, database, name, change) => {
     if (change.confirmed && change.reason === undefined) {
-      throw new Refusal('bad-request', 'A change that is confirmed past the brake needs a reason.');
+      throw new Refusal('bad-request', 'A change that is confirmed in spite of the brake needs a reason.');
     }
     const { resource } = await this.#change(caller, database, name, async (container, nowMs) => {
       const { defaultTtl, effectiveFromMs = nowMs } = change;
@@ -364,7 +364,7 @@ export class CatalogCommands {
         if (!(error instanceof DecidedTooLate)) throw error;
       }
     }
-    throw new TooMuchContention(`${MAX_ATTEMPTS} attempts to change a container came too late`);
+    throw new TooMuchContention(`${MAX_ATTEMPTS} attempts to change a container took too long`);
   }
 
   async #onDatabase(
@@ -458,7 +458,7 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
       ];
       return new Refusal(
         'ttl-change-braked',
-        `The change would make ${items} of ${of} items expire at once; this container lets through at most ${limits.join(' and ')} of them. It can be confirmed, with a reason: epitaph ttl … --confirm, or PUT /_epitaph/dbs/…/colls/…/ttl.`,
+        `The change would make ${items} of ${of} items expire at once; this container allows at most ${limits.join(' and ')} of them. To make the change anyway, confirm it with a reason: epitaph ttl … --confirm, or PUT /_epitaph/dbs/…/colls/…/ttl.`,
       );
     }
     case 'ttl-change-scheduled':
@@ -480,17 +480,17 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
     case 'pseudonymous-ids-fixed':
       return new Refusal(
         'bad-request',
-        "A container's epitaph.pseudonymousIds can't be changed: what is on record is never rewritten.",
+        "A container's epitaph.pseudonymousIds can't be changed: recorded events are never rewritten.",
       );
     case 'clear-paths-fixed':
       return new Refusal(
         'bad-request',
-        "A container's epitaph.clearPaths can't be changed: the copies are made as items are written.",
+        "A container's epitaph.clearPaths can't be changed: values are copied when items are written.",
       );
     case 'ttl-needs-indexing':
       return new Refusal(
         'bad-request',
-        "A container with indexing mode 'none' can't have a defaultTtl, nor one that is scheduled: time to live needs the index. Leave out one of the two.",
+        "A container with indexing mode 'none' can't have a defaultTtl, and none may be scheduled: time to live needs the index. Use another indexing mode, or no defaultTtl.",
       );
     case 'hold-exists':
     case 'hold-not-found':
@@ -511,7 +511,7 @@ function refusal(refused: CommonRefusal, notFound: ErrorCode): Refusal {
     case 'throughput-kind-fixed':
       return new Refusal(
         'bad-request',
-        `A throughput becomes ${refused.to} by a migration: send the header ${migrationHeaders[refused.to]}: true.`,
+        `To change the throughput to ${refused.to}, send the header ${migrationHeaders[refused.to]}: true.`,
       );
     default:
       invariant(refused.reason !== 'rid-taken', 'only a creation meets a rid that is taken');
@@ -526,4 +526,4 @@ const migrationHeaders = {
 } as const;
 
 const lostCreation = (stream: string): UnreadableEvent =>
-  new UnreadableEvent(`the event log has lost how ${stream} was created: it is damaged. ${WHEN_DAMAGED}`);
+  new UnreadableEvent(`the event log is damaged: it has lost the creation of ${stream}. ${WHEN_DAMAGED}`);

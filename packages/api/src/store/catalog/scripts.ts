@@ -45,7 +45,7 @@ export class Scripts {
   ) => {
     const there = this.#parts.catalog.scriptsOf(containerRid, kind);
     if (there.length >= MAX_SCRIPTS && there.every((script) => script.name !== name)) {
-      throw new Refusal('bad-request', `A container can have ${MAX_SCRIPTS} scripts of a kind at most.`);
+      throw new Refusal('bad-request', `A container can have at most ${MAX_SCRIPTS} scripts of each kind.`);
     }
     const command = {
       type: 'WriteScript',

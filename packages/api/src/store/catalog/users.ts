@@ -89,7 +89,7 @@ export class Users {
     if (!log.spansStreams) {
       throw new Refusal(
         'not-supported',
-        "Users can't be renamed on this event log: it appends to one stream at a time.",
+        "Users can't be renamed on this event log, because it can not append to several streams at once.",
       );
     }
     for (let incarnation = 0, attempts = 0; attempts < MAX_ATTEMPTS;) {
@@ -196,7 +196,7 @@ function permissionOf(done: Done, name: string): { readonly resource: Permission
 function refusalOf(refusal: UserRefusal): Refusal {
   switch (refusal.reason) {
     case 'too-many-permissions':
-      return new Refusal('bad-request', `A user can have ${MAX_PERMISSIONS} permissions at most.`);
+      return new Refusal('bad-request', `A user can have at most ${MAX_PERMISSIONS} permissions.`);
     case 'name-taken':
       return new Refusal('already-exists');
     default:

@@ -139,7 +139,7 @@ export class ChangeFeeds {
       if (kept === undefined) {
         throw new Refusal(
           'bad-request',
-          'The container keeps no versions and deletes for its change feed: set its changeFeedPolicy with a retentionDuration (in minutes) first.',
+          'The container does not keep versions and deletes for its change feed: set its changeFeedPolicy with a retentionDuration (in minutes) first.',
         );
       }
       this.#kept.set(container.definition, kept);

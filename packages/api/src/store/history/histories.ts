@@ -399,7 +399,7 @@ function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline)
 function readContinuation(text: string): readonly [number, number] {
   const [first, second] = text.split('.').map(Number);
   if (!Number.isSafeInteger(first) || !Number.isSafeInteger(second)) {
-    throw new Refusal('bad-request', 'The continuation is not one that this server gave.');
+    throw new Refusal('bad-request', 'The continuation is not one that this server returned.');
   }
   return [first!, second!];
 }

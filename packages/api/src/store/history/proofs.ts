@@ -381,7 +381,7 @@ export class Proofs {
 
   #use(): ProofParts & { readonly proof: ProofParts; readonly prover: Prover } {
     if (this.#proof === undefined || this.#prover === undefined) {
-      throw new Refusal('not-supported', 'This store keeps no proof tree.');
+      throw new Refusal('not-supported', 'This store has no proof tree.');
     }
     return { ...this.#proof, proof: this.#proof, prover: this.#prover };
   }
@@ -404,9 +404,12 @@ async function orUnproven<Proof>(
 function statementOfRun(stream: string, events: readonly RecordedEvent[]): PurgeRunStatement {
   const statement = purgeRunStatement(events);
   if (statement !== undefined) return statement;
-  throw new UnreadableEvent(`the event log has no whole record of ${stream}. ${WHEN_DAMAGED}`);
+  throw new UnreadableEvent(`the event log has no complete record of ${stream}. ${WHEN_DAMAGED}`);
 }
 
 function noSuchSize(size: number): Refusal {
-  return new Refusal('bad-request', `The tree has ${size} leaves: sizes are from 1 to that, the smaller one first.`);
+  return new Refusal(
+    'bad-request',
+    `The tree has ${size} leaves: sizes must be from 1 to ${size}, with the smaller one first.`,
+  );
 }

@@ -24,7 +24,7 @@ export class Replays {
     let instead: readonly PolicyStart[] = [];
     for (const { fromMs, defaultTtl } of policies) {
       if (fromMs < (instead.at(-1)?.fromMs ?? 0)) {
-        throw new Refusal('bad-request', 'The policies of a timeline come in order of time.');
+        throw new Refusal('bad-request', 'The policies of a timeline must be in order of time.');
       }
       instead = withPolicy(instead, { fromMs, defaultTtl, version: (instead.at(-1)?.version ?? 0) + 1 });
     }

@@ -284,7 +284,7 @@ export class Documents {
           ? []
           : [`Queries that leave it out are answered: c.id != ${JSON.stringify(id)}.`]),
         // A delete can be recorded when only the content is lost, but not when the event itself can't be read.
-        ...(error instanceof UnreadableEvent ? [] : ['Deleted, it stands in the way of no other.']),
+        ...(error instanceof UnreadableEvent ? [] : ['If you delete it, all other items can be read again.']),
       ];
       throw new PartUnreadable([what, ...hints].join(' '), {
         cause: error,
@@ -327,7 +327,7 @@ export class Documents {
       throw error;
     }
     return new UnreadableEvent(
-      `what the event log has at ${position} could not be read when the read models were made. Rebuild them.`,
+      `the event at ${position} could not be read when the read models were built. Rebuild them.`,
     );
   }
 
@@ -347,7 +347,7 @@ export class Documents {
       await nodes.readModels.look();
       if (!(await isThere())) return;
     }
-    throw new UnreadableEvent(`the last write of an item that is there, at ${position}, is missing. ${WHEN_DAMAGED}`);
+    throw new UnreadableEvent(`the last write of a visible item, at ${position}, is missing. ${WHEN_DAMAGED}`);
   }
 
   /**

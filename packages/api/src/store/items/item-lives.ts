@@ -86,9 +86,7 @@ export async function lastKnownLife(
   const last = await ports.log.readLast(stream);
   if (last !== undefined) return { life, last };
   await assertEndNotLost(ports.log, stream);
-  throw new UnreadableEvent(
-    `${prefix}, an item of which there is content, has no event left in the log. ${WHEN_DAMAGED}`,
-  );
+  throw new UnreadableEvent(`${prefix}, an item that has content, has no event left in the log. ${WHEN_DAMAGED}`);
 }
 
 /**
@@ -113,14 +111,14 @@ export async function assertNoneBehind(
   if (known === undefined || known.life >= life - 1 || !isItemWrite(known.last)) return;
   if (await isWritten(log, prefix, life - 1))
     throw new UnreadableEvent(
-      `the event log has no end of ${known.last.stream}, and later lives of the item. ${WHEN_DAMAGED}`,
+      `the event log has no end of ${known.last.stream}, but has later lives of the item. ${WHEN_DAMAGED}`,
     );
 }
 
 /** The error for a life of which the log has lost every event. */
 export const lifeLost = (prefix: string, life: number): UnreadableEvent =>
   new UnreadableEvent(
-    `the event log has nothing of ${itemStream(prefix, life)}, and later lives of the item. ${WHEN_DAMAGED}`,
+    `the event log has nothing of ${itemStream(prefix, life)}, but has later lives of the item. ${WHEN_DAMAGED}`,
   );
 
 /**

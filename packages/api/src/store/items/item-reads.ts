@@ -83,7 +83,7 @@ export class ItemReads {
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     const write = await this.#writeAt(itemStream(prefix, row.life), atMs, revision);
     if (write === undefined) {
-      throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
+      throw new Refusal('item-not-found', 'The current life of the item has no such write.');
     }
     return {
       life: row.life,

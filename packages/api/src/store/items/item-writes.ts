@@ -245,7 +245,7 @@ export class ItemWrites {
             // The deadline passed before the decision, so the batch is decided again at the present time.
             if (handled.kind !== 'again') return { ...tried, handled };
           }
-          throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
+          throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items took too long`);
         });
       let outcome = await carryOut();
       while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
@@ -254,7 +254,7 @@ export class ItemWrites {
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
-          'The event log of this store can not append to several streams at once, so a batch or a script can write one item only, give none another id, and create none again that it has deleted.',
+          "The event log of this store can not append to several streams at once, so a batch or a script can write only one item. It can't change an item's id, and can't create an item again that it has deleted.",
         );
       }
       const results: BatchResult[] = [];

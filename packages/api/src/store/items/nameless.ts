@@ -29,6 +29,6 @@ export async function assertNotNameless(
 
 export const namelessUnreadable = ({ id, position }: Pick<ItemRow, 'id' | 'position'>, cause?: Error): PartUnreadable =>
   new PartUnreadable(
-    `An item can not be read, because its data in the store is damaged, also its id: it is at position ${position} of the event log. Queries of the whole container that exclude it are answered: c.id != ${JSON.stringify(id)}.`,
+    `An item can not be read, because its data in the store is damaged, including its id. It is at position ${position} of the event log. Queries of the whole container that exclude it are answered: c.id != ${JSON.stringify(id)}.`,
     { cause },
   );

@@ -95,7 +95,7 @@ export class Backups {
     const source = this.#found();
     const target = this.#target(folder);
     this.#parts.command(caller);
-    if (this.#running !== undefined) throw new Refusal('busy', 'Another backup is under way.');
+    if (this.#running !== undefined) throw new Refusal('busy', 'Another backup is running.');
     const running = (this.#running = new AbortController());
     try {
       const signal = follow.signal === undefined ? running.signal : AbortSignal.any([running.signal, follow.signal]);
@@ -151,7 +151,7 @@ export class Backups {
         const context = { nowMs: clock.now(), actor: caller.actor, correlationId: caller.correlationId, newId };
         await this.#copies.failed(context, { backupId: id, why: cancelled ? 'cancelled' : 'failed' }).catch(() => {});
       }
-      if (cancelled) throw new Refusal('backup-failed', 'The backup was cancelled; what was written of it is removed.');
+      if (cancelled) throw new Refusal('backup-failed', 'The backup was cancelled; its files were removed.');
       throw asRefusal(error);
     }
   }
@@ -251,19 +251,19 @@ export class Backups {
     if (!FOLDER.test(folder) || folder.length > 200) {
       throw new Refusal(
         'bad-request',
-        'The folder of a backup is a name of letters, digits, ".", "_" and "-", or several with "/" between them; it lies below the --backup-folder of the server.',
+        `The folder of a backup must be a name of letters, digits, ".", "_" and "-", or several names with "/" between them. It is created below the server's --backup-folder.`,
       );
     }
     const target = path.resolve(below, folder);
     if (!existsSync(below)) {
-      throw new Refusal('backup-failed', 'The --backup-folder of the server is not there. Is its disk mounted?');
+      throw new Refusal('backup-failed', 'The --backup-folder of the server does not exist. Is its disk mounted?');
     }
     // A symbolic link must not lead out of the folder.
     let above = target;
     while (!existsSync(above)) above = path.dirname(above);
     const root = realpathSync(below);
     if (!`${realpathSync(above)}${path.sep}`.startsWith(`${root}${path.sep}`)) {
-      throw new Refusal('bad-request', 'The folder of a backup lies below the --backup-folder of the server.');
+      throw new Refusal('bad-request', 'The folder of a backup must be below the --backup-folder of the server.');
     }
     return target;
   }

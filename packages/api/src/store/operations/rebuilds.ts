@@ -29,11 +29,14 @@ export class Rebuilds {
     assertKnown(name);
     this.#parts.assertOpen();
     if (!this.#parts.projector.projects) {
-      throw new Refusal('not-supported', 'Another node keeps these read models up; ask that one to rebuild them.');
+      throw new Refusal(
+        'not-supported',
+        'Another node keeps these read models up to date; request the rebuild from that node.',
+      );
     }
     const running = this.#current?.status;
     if (this.#discarding || running?.state === 'running' || running?.state === 'comparing') {
-      throw new Refusal('already-exists', 'A rebuild of this projection is under way.');
+      throw new Refusal('already-exists', 'A rebuild of this projection is already running.');
     }
     const { log, vault, sealer, readModels, clock, monotonicMs } = this.#parts.ports;
     const abort = new AbortController();
@@ -172,7 +175,7 @@ function assertKnown(name: string): void {
   if (name !== ITEMS_PROJECTION) {
     throw new Refusal(
       'not-supported',
-      `There is no projection ${JSON.stringify(name)}; the one there is is called ${ITEMS_PROJECTION}.`,
+      `There is no projection ${JSON.stringify(name)}; the only one is ${ITEMS_PROJECTION}.`,
     );
   }
 }

@@ -37,7 +37,10 @@ export class Scavenging {
   async start(context: CommandContext): Promise<void> {
     const { log } = this.#parts.ports;
     if (log.scavenging === undefined) {
-      throw new Refusal('not-supported', 'The event log is in the data folder; its space comes back by itself.');
+      throw new Refusal(
+        'not-supported',
+        'The event log is in the data folder, which needs no scavenge: its space is freed by itself.',
+      );
     }
     // A run removes only what was truncated before it began.
     await this.#purge.settled();

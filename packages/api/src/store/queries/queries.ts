@@ -466,7 +466,7 @@ export class Queries {
       if (!isInRange(startOf(moment.within.state.definition, run.scope), range)) return { rows: [], texts: [] };
     }
     if (request.resume !== undefined) {
-      throw new Refusal('bad-request', 'A resume filter needs a query as a query plan has written it.');
+      throw new Refusal('bad-request', 'A resume filter needs the query that a query plan has rewritten.');
     }
     const page = new Page(request.maxItemCount);
     let produced = 0;

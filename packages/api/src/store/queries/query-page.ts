@@ -99,7 +99,7 @@ export const isPartOf = (range: KeyRange | undefined, whole: KeyRange): range is
 export function resumeOf({ request: { resume }, plan }: Run): OrderedStart | undefined {
   if (resume === undefined) return undefined;
   if (plan.orderBy.length === 0 || resume.keys.length !== plan.orderBy.length) {
-    throw new Refusal('bad-request', 'The resume filter has not one value for each expression of ORDER BY.');
+    throw new Refusal('bad-request', 'The resume filter must have one value for each expression of ORDER BY.');
   }
   return {
     keys: resume.keys as (Json | undefined)[],

@@ -511,8 +511,11 @@ function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState,
     ...(holds.length === 0 ? [] : [`held by ${names.join(', ')}${others}`]),
     ...(floor === null ? [] : [`kept by the retention floor until ${floor}`]),
   ];
-  const when = possibleFrom === null ? 'It can run when the holds are released' : `It can run from ${possibleFrom} on`;
-  const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold came.`;
+  const when =
+    possibleFrom === null
+      ? 'The erasure is possible when the holds are released'
+      : `The erasure is possible from ${possibleFrom} on`;
+  const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold was placed.`;
   const standing = holds
     .flatMap((id) => retention.holds.find(id) ?? [])
     // A hold that was released since does not prevent the erasure any more.

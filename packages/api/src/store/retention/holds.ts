@@ -460,7 +460,7 @@ export class Holds {
       known.reason === request.reason &&
       sameJson(known.scope, await this.#resolve(container, request));
     if (isSame) return this.find(container, known.holdId);
-    throw new Refusal('already-exists', `A hold of that id stands since ${since}; it is not changed.`);
+    throw new Refusal('already-exists', `A hold of that id was placed at ${since}; it can't be changed.`);
   }
 
   /** The scope of a request in names of streams. */

@@ -129,5 +129,5 @@ const policiesOf = ({ timeline, lacksEvents }: ContainerState): PolicyTimeline =
 /** @throws Refusal bad-request for a change of policy that would begin before it is made */
 export function assertNotPast(effectiveFromMs: number, nowMs: number): void {
   if (effectiveFromMs >= nowMs) return;
-  throw new Refusal('bad-request', 'A TTL change takes effect now or later: what has happened stays as it was.');
+  throw new Refusal('bad-request', "A TTL change can't take effect in the past.");
 }

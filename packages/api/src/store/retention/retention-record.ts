@@ -27,7 +27,7 @@ export async function recordRetention(
 }
 
 export const tooManyHolds = (): Refusal =>
-  new Refusal('bad-request', `${MAX_STANDING_HOLDS} holds stand on the container, which is as many as can be.`);
+  new Refusal('bad-request', `The container has ${MAX_STANDING_HOLDS} holds in force, which is the maximum.`);
 
 function retentionRefusal(refused: ContainerRefusal): Refusal {
   switch (refused.reason) {
