@@ -3,7 +3,7 @@
 . "$(dirname "$0")/toolchain.sh"
 tool=$1
 shift
-# Tests start the program as its users do.
+# Tests start the program in the same way as users do.
 if [ "$tool" = vitest ]; then
   find_program
   export PROGRAM

@@ -1,4 +1,4 @@
-// node scripts/build.ts <folder>: puts the program together there, in a few files out of hundreds of modules (docs/adr/0030).
+// node scripts/build.ts <folder>: bundles the program's hundreds of modules into a few files there (docs/adr/0030).
 import { existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -9,7 +9,7 @@ const SOURCES = path.join(ROOT, 'packages');
 
 const folder = path.resolve(process.argv[2]!);
 
-/** What modules say relative to themselves, said of the files that they come to lie in. */
+/** Rewrites paths that are relative to a module, so that they are right in the bundled files. */
 const places: Plugin = {
   name: 'places',
   transform(code, id) {
@@ -30,7 +30,7 @@ const places: Plugin = {
   },
 };
 
-/** What the authors of packages ask to go with every copy of them. */
+/** Adds the licenses of the bundled packages, which must accompany every copy. */
 const licenses: Plugin = {
   name: 'licenses',
   generateBundle() {
@@ -46,7 +46,7 @@ const licenses: Plugin = {
   },
 };
 
-// Beside its place, which it takes whole: others may be building it, too, and a build may be cut short.
+// Built in a folder beside the final one, and renamed when complete: another process may build it, too, and a build may be interrupted.
 const unfinished = `${folder}.${process.pid}`;
 mkdirSync(unfinished, { recursive: true });
 try {
@@ -54,7 +54,7 @@ try {
     input: { main: path.join(SOURCES, 'api/src/cli/main.ts') },
     platform: 'node',
     plugins: [places, licenses],
-    // Packages of others have some that are no fault of ours.
+    // Warnings about other people's packages are left out.
     onLog: (level, log, handle) => {
       if (level !== 'warn' || log.id?.startsWith(SOURCES)) handle(level, log);
     },
@@ -62,7 +62,7 @@ try {
   await program.write({ dir: unfinished, entryFileNames: '[name].mjs', chunkFileNames: '[name]-[hash].mjs' });
   renameSync(unfinished, folder);
 } catch (error) {
-  // Another was faster, out of the same sources.
+  // If the folder exists, another process was faster, with the same sources.
   if (!existsSync(folder)) throw error;
 } finally {
   rmSync(unfinished, { recursive: true, force: true });

@@ -1,7 +1,7 @@
 #!/bin/sh
 # npm test: type-check, lint, format check, then every test. Arguments go to vitest.
 . "$(dirname "$0")/toolchain.sh"
-# Both are programs in Go, which spend a third of their time on collecting garbage unless told to do so later.
+# Both are Go programs, which otherwise spend a third of their time on garbage collection.
 GOGC=200 node_modules/.bin/tsc --noEmit
 GOGC=200 node_modules/.bin/oxlint --type-aware --deny-warnings
 node_modules/.bin/oxfmt --check

@@ -1,16 +1,16 @@
-# Sourced by the scripts beside it. Makes $NODE a Node.js that is new enough and puts the workspace's
-# packages in place, on a machine that has only Node 20 and npm. What was found is kept in .toolchain/.
+# Sourced by the scripts beside it. Sets $NODE to a Node.js that is new enough, and installs the workspace's packages.
+# Needs only Node 20 and npm. Remembers what it has found in .toolchain/.
 set -eu
 user_folder=$PWD
 cd "$(dirname "$0")/.."
-# npm has gone to its package's folder before it runs a script of it, and says where it was called.
+# npm runs a package's scripts in the package's folder. INIT_CWD is where npm was called.
 if [ "${npm_package_json-}" -ef package.json ]; then user_folder=${INIT_CWD:-$user_folder}; fi
 NODE_VERSION=24.21.0
 PNPM_VERSION=12.21.0
 
-new_enough() { # node:sqlite warns of being experimental before 24.15
+new_enough() { # before 24.15 node:sqlite warns that it is experimental
   [ -n "$1" ] && [ -x "$1" ] || return 1
-  # To ask it in JavaScript takes three times as long.
+  # Evaluating JavaScript would take three times as long.
   version=$("$1" --version 2>/dev/null) || return 1
   major=${version#v}
   minor=${major#*.}
@@ -34,11 +34,11 @@ find_node() {
       exit 1
       ;;
   esac
-  echo "epitaph: this machine's Node.js is older than 24.15; taking $NODE_VERSION from the npm registry." >&2
-  # The platform package, not "node": that one needs an install script, which npm 12 no longer runs.
+  echo "epitaph: this machine's Node.js is older than 24.15; downloading $NODE_VERSION from the npm registry." >&2
+  # The package of the platform, not "node", which needs an install script that npm 12 does not run.
   NODE=$(npm exec --yes --loglevel=error --package="node-$platform@$NODE_VERSION" -- sh -c 'command -v node' </dev/null) || NODE=
   if ! new_enough "$NODE"; then
-    echo "epitaph: could not get Node.js $NODE_VERSION; install Node.js 24.15 or newer by hand. (One that was fetched is in the home folder of the user who fetched it, and for that user alone.)" >&2
+    echo "epitaph: could not get Node.js $NODE_VERSION; install Node.js 24.15 or newer. (A version that another user has downloaded is in that user's home folder, so it can't be used.)" >&2
     exit 1
   fi
   mkdir -p .toolchain
@@ -50,7 +50,7 @@ find_pnpm() {
   if [ -n "$PNPM" ] && [ -e "$PNPM" ] && [ "$(cat .toolchain/pnpm-version 2>/dev/null)" = "$PNPM_VERSION" ]; then return; fi
   PNPM=$(npm exec --yes --loglevel=error --package="pnpm@$PNPM_VERSION" -- sh -c 'command -v pnpm' </dev/null) || PNPM=
   if [ ! -e "$PNPM" ]; then
-    echo "epitaph: could not get pnpm $PNPM_VERSION, which installs the packages; the lines above say why. Run npm run -s epitaph -- --version once as a user who may write to this folder and has a home folder and a network." >&2
+    echo "epitaph: could not get pnpm $PNPM_VERSION, which installs the packages; the lines above say why. Run npm run -s epitaph -- --version once, with network access, as a user who has a home folder and may write to this folder." >&2
     exit 1
   fi
   mkdir -p .toolchain
@@ -72,32 +72,32 @@ install_packages() {
   echo "$wanted" >node_modules/.epitaph-installed
 }
 
-# $PROGRAM: the program put together out of its sources as they are now, which starts in half of their time, or else these.
+# Sets $PROGRAM to a bundle of the current sources, which starts twice as fast as these, or else to the sources.
 find_program() {
   PROGRAM=$PWD/packages/api/src/cli/main.ts
   sources=$(find packages/*/src packages/*/package.json pnpm-lock.yaml scripts/build.ts -type f -exec cat {} + | cksum)
   folder=.toolchain/program/${sources% *}-${sources#* }
   if [ ! -e "$folder" ]; then
-    # Who may not write here runs the sources.
+    # A user who may not write here runs the sources.
     mkdir -p .toolchain/program 2>/dev/null && [ -w .toolchain/program ] || return 0
-    # One that runs goes on to load parts of its own, so the last few stay. What was compiled was so for another.
+    # A running program still loads files of its bundle, so the newest ones stay. The compile cache belongs to older bundles.
     ls -td .toolchain/program/* 2>/dev/null | tail -n +4 | xargs rm -rf .toolchain/compiled
     "$NODE" scripts/build.ts "$folder" || [ -e "$folder" ] || return 0
   fi
   PROGRAM=$PWD/$folder/main.mjs
 }
 
-# Ends in the program itself, so that a signal to npm reaches it. Paths that are not absolute start where the user stands.
+# Replaces the shell with the program, so that a signal to npm reaches it. Relative paths are relative to the user's folder.
 exec_epitaph() {
   find_program
   cd "$user_folder" 2>/dev/null ||
-    echo "epitaph: $user_folder can't be entered; paths that are not absolute start from $PWD." >&2
+    echo "epitaph: $user_folder can't be entered, so relative paths are relative to $PWD." >&2
   exec "$NODE" "$PROGRAM" "$@"
 }
 
 find_node
 PATH="$(dirname "$NODE"):$PATH"
-# Compiled code is kept: without it a command spends half of its time on compiling the same files again.
+# Without the compile cache, a command spends half of its time on compiling the same files again.
 NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/.toolchain/compiled}"
 export PATH NODE_COMPILE_CACHE
 install_packages

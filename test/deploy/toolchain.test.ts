@@ -166,7 +166,7 @@ describe('A relative path', () => {
     expect(ended).toEqual({
       code: 0,
       stdout: expect.stringMatching(/^epitaph /),
-      stderr: `epitaph: ${variables.INIT_CWD} can't be entered; paths that are not absolute start from ${ROOT}.\n`,
+      stderr: `epitaph: ${variables.INIT_CWD} can't be entered, so relative paths are relative to ${ROOT}.\n`,
     });
   });
 

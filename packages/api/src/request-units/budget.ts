@@ -1,24 +1,24 @@
 /** Seconds of its rate that a budget can hold unspent for users, and as many again for the purge. */
 const HELD_SECONDS = 1;
-/** Seconds of its rate that refused operations are asked to wait for one another at most. */
+/** The queue of refused operations holds at most this many seconds of the rate. */
 const MOST_QUEUED_SECONDS = 5;
-/** Operations that the average of what they cost mostly goes by. */
+/** The average cost is mostly that of so many latest operations. */
 const LATEST_OPERATIONS = 16;
 
 /**
- * The request units of one provisioned container or database: a bucket that fills by the rate, second by second, and
- * beside it one for what users left over, which only the purge takes from. An operation runs while the balance is
- * positive and is charged afterwards, so the balance may go below zero once and has to be worked off first.
+ * The request units of one provisioned container or database: a bucket that fills at the provisioned rate, and a second
+ * bucket for what users leave over, from which only the purge takes. An operation may run while the balance is positive,
+ * and is charged afterwards. So the balance may become negative, and must then be positive again before the next one.
  *
- * Works on the monotonic clock: a manual clock that stands still starves nobody, and a jump grants nothing.
+ * Uses the monotonic clock, so that a manual clock that stands still refuses nobody, and a clock that jumps grants nothing.
  */
 export class Budget {
   #rate: number;
   #balance: number;
   #leftOver = 0;
-  /** What those will spend that were refused lately and will come again. */
+  /** Expected cost of the operations that were refused lately and will be sent again. */
   #queued = 0;
-  /** What the latest operations cost on average; unknown before the first. */
+  /** Average cost of the latest operations; undefined before the first. */
   #typical: number | undefined;
   #filledAtMs: number;
 
@@ -28,7 +28,7 @@ export class Budget {
     this.#filledAtMs = nowMs;
   }
 
-  /** Brings the budget to another rate, from now on. */
+  /** Changes the rate from now on. */
   provision(requestUnitsPerSecond: number, nowMs: number): void {
     if (requestUnitsPerSecond === this.#rate) return;
     this.#fill(nowMs);
@@ -40,16 +40,17 @@ export class Budget {
   }
 
   /**
-   * Milliseconds until a user's operation may run; 0 for now. Each that is refused is sent behind those that were refused
-   * before it: told the same time, all would come at once, and all but one in vain. By what the latest operations have
-   * cost: told too little of those before them, all that wait would come too early, and be sent to the end again.
+   * Milliseconds until a user's operation may run; 0 if it may run now. Each refused operation waits behind those that
+   * were refused before it: with equal times all would come at once, and all but one in vain. The time is computed from
+   * the average cost of the latest operations: if it were too short, all waiting operations would come too early, and
+   * be refused again.
    *
-   * @param expected request units that it is taken to cost while nothing is known of others
+   * @param expected the operation's cost while no other operation's cost is known
    */
   waitMs(nowMs: number, expected = 0): number {
     this.#fill(nowMs);
     if (this.#balance > 0) return 0;
-    // Exactly nothing is not positive either: a millisecond brings something.
+    // A balance of exactly zero is not positive either, and is after a millisecond.
     const waitMs = Math.max(1, Math.ceil(((this.#queued - this.#balance) * 1000) / this.#rate));
     this.#queued = Math.min(this.#queued + (this.#typical ?? expected), this.#rate * MOST_QUEUED_SECONDS);
     return waitMs;
@@ -59,20 +60,20 @@ export class Budget {
     this.#balance -= requestUnits;
   }
 
-  /** Spends what an operation has cost that is done, less what was spent ahead for it. */
+  /** Spends the cost of a finished operation, less what was already spent for it at its start. */
   settle(requestUnits: number, spentAhead: number): void {
     this.spend(requestUnits - spentAhead);
     this.#typical ??= requestUnits;
     this.#typical += (requestUnits - this.#typical) / LATEST_OPERATIONS;
   }
 
-  /** What users may spend at once; below zero for what was spent ahead. */
+  /** What users may spend at once; negative if more was spent than there was. */
   balance(nowMs: number): number {
     this.#fill(nowMs);
     return this.#balance;
   }
 
-  /** What users left over of the last second, less what the purge took of it. */
+  /** What users left over in the last second, less what the purge has spent of it. */
   leftOver(nowMs: number): number {
     this.#fill(nowMs);
     return this.#leftOver;
@@ -89,10 +90,10 @@ export class Budget {
     const most = this.#rate * HELD_SECONDS;
     const brought = (elapsedMs * this.#rate) / 1000;
     const balance = this.#balance + brought;
-    // First what was spent ahead is worked off, then the time of those that wait comes.
+    // A negative balance is filled first. Only the rest shortens the queue.
     this.#queued = Math.max(0, this.#queued - Math.max(0, Math.min(brought, balance)));
     this.#balance = Math.min(balance, most);
-    // Only what overflows was left over by everybody.
+    // Only what exceeds the users' bucket is left over.
     this.#leftOver = Math.min(this.#leftOver + Math.max(0, balance - most), most);
   }
 }

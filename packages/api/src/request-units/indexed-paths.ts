@@ -1,11 +1,11 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 
-/** Paths of one document that are counted at most: beyond, the charge grows by its size alone. */
+/** The most paths of a document that are counted. Beyond that, the charge grows only with its size. */
 export const MAX_INDEXED_PATHS = 1_000;
 
 /**
- * A policy's paths as a tree of property names. `any` stands below an array's `[]`. What a policy says of a node holds
- * for its value (`?`) and for all below it (`*`), unless a longer path says otherwise: the more precise path wins.
+ * A policy's paths as a tree of property names. `any` stands below an array's `[]`. What a policy says of a node applies
+ * to its value (`?`) and to everything below it (`*`), unless a longer path says otherwise: the more precise path wins.
  */
 interface PathNode {
   readonly children: Map<string, PathNode>;
@@ -15,7 +15,7 @@ interface PathNode {
 
 type Json = unknown;
 
-/** How many of a document's values its container's indexing policy takes into the index, up to a bound. */
+/** How many of a document's values the container's indexing policy includes in the index, up to a bound. */
 export function countIndexedPaths(definition: ContainerDefinition, document: Readonly<Record<string, Json>>): number {
   const policy = compiled(definition.indexingPolicy);
   if (policy === 'nothing') return 0;
@@ -36,7 +36,7 @@ function compiled(indexingPolicy: ContainerDefinition['indexingPolicy']): PathNo
 function compile(indexingPolicy: ContainerDefinition['indexingPolicy']): PathNode | 'everything' {
   const excluded = pathsOf(indexingPolicy['excludedPaths']);
   const wanted = pathsOf(indexingPolicy['includedPaths']);
-  // The default policy: all but the etag, which is the server's own.
+  // The default policy: everything but the etag, which the server makes.
   if (wanted.length === 1 && wanted[0] === '/*' && excluded.every((path) => path === '/"_etag"/?')) return 'everything';
   const root: PathNode = { children: new Map() };
   for (const [paths, isIncluded] of [
@@ -64,18 +64,18 @@ function pathsOf(value: unknown): string[] {
   return value.flatMap((entry: { readonly path?: unknown }) => (typeof entry.path === 'string' ? [entry.path] : []));
 }
 
-/** `/a/"b c"/[]/*` taken apart: names without their quotes, `[]` for the elements of an array. */
+/** The steps of a path such as `/a/"b c"/[]/*`: names without their quotes, `[]` for the elements of an array. */
 function stepsOf(path: string): string[] {
   return Array.from(path.matchAll(/\/("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^/]*)/g), ([, step]) =>
     /^["']/.test(step!) ? step!.slice(1, -1) : step!,
   );
 }
 
-/** Values below a value, itself included when it is no container of others. */
+/** The number of scalar values in a value; 1 for a scalar. */
 function leaves(value: Json, most: number): number {
   if (typeof value !== 'object' || value === null) return 1;
   let count = 0;
-  // As an object an array would have a text made of each index.
+  // The loop for objects would make a string of each index.
   if (Array.isArray(value)) {
     for (const element of value as readonly Json[]) {
       count += leaves(element, most - count);
@@ -93,7 +93,7 @@ function leaves(value: Json, most: number): number {
 /** @param inherited what the nearest `*` above says */
 function included(value: Json, node: PathNode, inherited: boolean, most: number): number {
   const below = node.below ?? inherited;
-  // `*` takes the value at its own place in as well; only `?` is more precise than that.
+  // `*` includes the value at the node itself, too. Only `?` is more precise.
   if (typeof value !== 'object' || value === null) return (node.value ?? below) ? 1 : 0;
   let count = 0;
   const isArray = Array.isArray(value);

@@ -8,25 +8,25 @@ import { Budget } from './budget.ts';
 /** What request units are spent on. */
 export const requestUnitKinds = ['read', 'query', 'changeFeed', 'write', 'batch', 'purge'] as const;
 export type RequestUnitKind = (typeof requestUnitKinds)[number];
-/** What users spend, as against the purge. */
+/** The kinds that users spend on; the other one is the purge. */
 export type UserKind = Exclude<RequestUnitKind, 'purge'>;
 
-/** What was metered of one kind since the server started. */
+/** Consumption of one kind since the start of the server. */
 export interface Consumption {
-  /** Operations that were carried out or refused for a reason of their own. */
+  /** Operations that were carried out, or refused for another reason than the budget. */
   readonly operations: number;
   readonly requestUnits: number;
-  /** Operations turned away with 429. */
+  /** Operations that were refused with 429. */
   readonly throttled: number;
 }
 
 /** A container's throughput, budget and consumption at a moment. */
 export interface RequestUnitStatus {
-  /** Whose throughput the container is held to; `none` for neither: what is spent is metered and not limited. */
+  /** Whose throughput limits the container. With `none`, consumption is metered but not limited. */
   readonly budget: 'container' | 'database' | 'none';
   readonly serverless: boolean;
   readonly throughput: Throughput;
-  /** What users may spend at once, below zero for what was spent ahead; null without a budget. */
+  /** What users may spend at once, negative if more was spent than there was; null without a budget. */
   readonly available: number | null;
   /** What users left over for the purge; null without a budget. */
   readonly leftOver: number | null;
@@ -37,21 +37,21 @@ export interface RequestUnitsOptions {
   /** Monotonic milliseconds. */
   readonly monotonicMs: () => number;
   readonly database: (rid: string) => DatabaseState | undefined;
-  /** Nothing is limited and all is metered, as in a serverless account. */
+  /** If true, everything is metered and nothing is limited, as in a serverless account. */
   readonly serverless?: boolean;
 }
 
-/** What becomes of an operation that asked for its budget. */
+/** The answer of a budget to an operation. */
 export interface Admission {
-  /** Milliseconds after which to try again; 0 when the operation may run. */
+  /** Milliseconds after which to try again; 0 if the operation may run. */
   readonly waitMs: number;
-  /** Told once after an operation that was admitted, also of one that was refused for a reason of its own. */
+  /** Must be called once after an operation that was admitted, also if it failed. */
   readonly charge: (requestUnits: number) => void;
 }
 
-/** Left-overs are spent once half a second's worth is there, so that the purge works in batches. */
+/** The purge spends left-over units only when those of half a second have accumulated, so that it works in batches. */
 const PURGE_BATCH_SECONDS = 0.5;
-/** What an operation is taken to cost before it is known. */
+/** The cost of an operation that is assumed before it is known. */
 const expected: Readonly<Record<UserKind, number>> = {
   read: charge.pointRead(0),
   query: charge.query(0, 0),
@@ -59,7 +59,7 @@ const expected: Readonly<Record<UserKind, number>> = {
   write: charge.write(0, 2),
   batch: 2 * charge.write(0, 2),
 };
-/** What an expiry is taken to cost before it is known. */
+/** The cost of an expiry that is assumed before it is known. */
 const TYPICAL_DELETE = charge.delete(0);
 
 type Meter = Record<RequestUnitKind, { operations: number; requestUnits: number; throttled: number }>;
@@ -70,9 +70,9 @@ interface Provisioned {
 }
 
 /**
- * Who may spend how much, and who has spent what. A container with throughput of its own, or in a database that shares
- * its throughput, is held to it; what has neither is metered only. In memory: a restart begins with full budgets and
- * with meters at zero.
+ * The budgets and the consumption of all containers. A container with throughput of its own, or in a database with shared
+ * throughput, is limited to it; all others are only metered. This is kept in memory only: after a restart, budgets are
+ * full and meters are zero.
  */
 export class RequestUnits implements PurgeBudget {
   readonly serverless: boolean;
@@ -86,8 +86,8 @@ export class RequestUnits implements PurgeBudget {
   }
 
   /**
-   * Asked before an operation does anything. What it is expected to cost is set aside while it runs, so that many at
-   * once don't all run on the same unit: who is admitted must charge what it took once, whatever comes of it.
+   * Must be called before an operation does anything. The expected cost is set aside while the operation runs, so that
+   * many at once don't all run on the same unit. An admitted operation must call `charge` once, however it ends.
    */
   admit(container: ContainerState, kind: UserKind): Admission {
     const meter = this.#meter(container);
@@ -98,14 +98,14 @@ export class RequestUnits implements PurgeBudget {
     return {
       waitMs,
       charge: (requestUnits) => {
-        // Of the budget that it was admitted by, whatever has become of the container since.
+        // Taken from the budget that admitted it, even if the container has another one by now.
         budget?.settle(requestUnits, expected[kind]);
         count(meter, kind, requestUnits);
       },
     };
   }
 
-  /** For what a query works that no answer to a request charges. */
+  /** Returns a function that charges the work of a query which no answer charges. */
   later(container: ContainerState): (work: { readonly examined: number; readonly extraWork: number }) => void {
     const meter = this.#meter(container);
     const budget = this.#budget(container);
@@ -144,12 +144,12 @@ export class RequestUnits implements PurgeBudget {
     };
   }
 
-  /** What was spent, of every container that spent anything. */
+  /** The consumption of every container that has any. */
   metered(): { readonly rid: string; readonly consumed: Readonly<Record<RequestUnitKind, Consumption>> }[] {
     return Array.from(this.#meters, ([rid, consumed]) => ({ rid, consumed }));
   }
 
-  /** What is gone spends nothing more: its budget and its meter go, so that both are bounded by what is there. */
+  /** Removes budget and meter of a deleted container or database, so that their number is bounded. */
   forget(rid: string): void {
     this.#budgets.delete(rid);
     this.#meters.delete(rid);
@@ -161,7 +161,7 @@ export class RequestUnits implements PurgeBudget {
     return meter;
   }
 
-  /** Whose throughput a container is held to. */
+  /** The container or database whose throughput limits a container. */
   #provisioned(container: ContainerState): Provisioned | undefined {
     if (this.serverless) return undefined;
     if (container.throughput.kind !== 'none') return container;
