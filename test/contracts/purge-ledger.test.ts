@@ -244,13 +244,13 @@ describe('a purge ledger is refused', () => {
     for (const of of [open, read])
       expect(await refusal(of)).toContain('written by a newer Epitaph (epitaph-purge-ledger/2)');
     writeFileSync(file, 'hello\n');
-    for (const of of [open, read]) expect(await refusal(of)).toContain('is no purge ledger');
+    for (const of of [open, read]) expect(await refusal(of)).toContain('is not a purge ledger');
     expect(text()).toBe('hello\n');
     // Such as a key file, or the first line of another store's ledger.
     for (const other of ['hello', FIRST.replace('b5d5', 'c5d5')]) {
       writeFileSync(file, other);
-      expect(await refusal(open)).toContain('is no purge ledger');
-      expect(await refusal(read)).toContain('is no purge ledger');
+      expect(await refusal(open)).toContain('is not a purge ledger');
+      expect(await refusal(read)).toContain('is not a purge ledger');
       expect(text()).toBe(other);
     }
     rmSync(file);

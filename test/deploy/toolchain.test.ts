@@ -24,7 +24,7 @@ describe('The scripts, if npm can’t download anything,', () => {
     const { code, stderr } = await start();
     expect(code).toBe(1);
     expect(stderr).toMatch(
-      /npm error EACCES\nepitaph: could not get Node\.js .*; install Node\.js 24\.15 or newer by hand/,
+      /npm error EACCES\nepitaph: could not get Node\.js .*; install Node\.js 24\.15 or newer\. \(A version that another user has downloaded/,
     );
   });
 
@@ -33,7 +33,7 @@ describe('The scripts, if npm can’t download anything,', () => {
     const { code, stderr } = await start();
     expect(code).toBe(1);
     expect(stderr).toMatch(
-      /npm error EACCES\nepitaph: could not get pnpm .* once as a user who may write to this folder/,
+      /npm error EACCES\nepitaph: could not get pnpm .* once, with network access, as a user who has a home folder and may write to this folder/,
     );
   });
 

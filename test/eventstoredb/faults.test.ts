@@ -625,13 +625,13 @@ describe('a server that can’t be used', () => {
 
   test.each([
     ['http://127.0.0.1:2113', /must begin with esdb:\/\//],
-    ['esdb://127.0.0.1:2113?tsl=false', /no option "tsl"; there are tls/],
+    ['esdb://127.0.0.1:2113?tsl=false', /no option "tsl"; the options are tls/],
     ['esdb://127.0.0.1:2113?tls=maybe', /tls must be true or false/],
     ['esdb://127.0.0.1:2113?nodePreference=follower', /nodePreference must be leader/],
     ['esdb://127.0.0.1:2113?tlsCAFile=/does/not/exist', /tlsCAFile can't be read/],
     ['esdb://someone@127.0.0.1:2113', /no user:password/],
     ['esdb+discover://one,two', /names 2 hosts/],
-    ['esdb://a:99999', /"a:99999" is no host:port/],
+    ['esdb://a:99999', /"a:99999" is not host:port/],
   ])('%s is refused in one line', async (connectionString, message) => {
     const error = (await rejectionOf(openEventStoreLog({ connectionString, patienceMs: IMPATIENT_MS }))) as Error;
     expect(error).toMatchObject({ name: 'BadConnectionString', message: expect.stringMatching(message) });

@@ -83,7 +83,7 @@ describe('the tree of a node whose log was restored while the node was down', ()
       const now = await logOf(...copied, ...facts('between', 3), `restored ${FACTS}`, ...facts('new', count));
       const root = await rootIn('old', now);
       expect(root).toBe(await rootIn('fresh', now));
-      expect(faults).toMatchObject([{ message: expect.stringContaining('made anew') as string }]);
+      expect(faults).toMatchObject([{ message: expect.stringContaining('The tree is built again') as string }]);
     });
   }
 

@@ -101,7 +101,7 @@ export function parseConnectionString(text: string): ConnectionTarget {
 function readNode(text: string): EndPoint {
   const match = /^(?<address>[^\s:]+)(?::(?<port>\d{1,5}))?$/.exec(text);
   const port = Number(match?.groups?.['port'] ?? DEFAULT_PORT);
-  if (match === null || port > 65_535) throw new BadConnectionString(`${JSON.stringify(text)} is no host:port`);
+  if (match === null || port > 65_535) throw new BadConnectionString(`${JSON.stringify(text)} is not host:port`);
   return { address: match.groups!['address']!, port };
 }
 
@@ -123,7 +123,7 @@ function readOptions(query: string): ReadonlyMap<Option, string> {
     const flat = name.toLowerCase().replaceAll(/[_-]/g, '');
     const option = OPTIONS.find((known) => known.toLowerCase() === flat);
     if (option === undefined) {
-      throw new BadConnectionString(`has no option ${JSON.stringify(name)}; there are ${OPTIONS.join(', ')}`);
+      throw new BadConnectionString(`has no option ${JSON.stringify(name)}; the options are ${OPTIONS.join(', ')}`);
     }
     options.set(option, value);
   }

@@ -193,9 +193,9 @@ export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine>
     if (error instanceof UnusableFile) throw error;
     throw new UnusableFile(`The purge ledger ${file} can't be read: ${(error as Error).message}.`);
   }
-  if (pending === undefined) throw new UnusableFile(`${file} is empty, so it is no purge ledger.`);
+  if (pending === undefined) throw new UnusableFile(`${file} is empty, so it is not a purge ledger.`);
   if (endsWithNewline(file)) yield follow(pending);
-  else if (head === undefined) throw new UnusableFile(`${file} has no complete line, so it is no purge ledger.`);
+  else if (head === undefined) throw new UnusableFile(`${file} has no complete line, so it is not a purge ledger.`);
 }
 
 function endsWithNewline(file: string): boolean {
@@ -234,7 +234,7 @@ function assertBegun(file: string, line: string): void {
   const begun = readFileSync(file);
   const expected = Buffer.from(line);
   if (begun.some((byte, at) => byte !== 0 && byte !== expected[at])) {
-    throw new UnusableFile(`${file} is no purge ledger.`);
+    throw new UnusableFile(`${file} is not a purge ledger.`);
   }
 }
 
@@ -255,7 +255,7 @@ function assertStore(file: string, line: string, store: string): void {
 
 function parseFirst(file: string, line: string): LedgerFirstLine {
   const read = readLedgerFirstLine(line);
-  if (read === undefined) throw new UnusableFile(`${file} is no purge ledger.`);
+  if (read === undefined) throw new UnusableFile(`${file} is not a purge ledger.`);
   if (read.ledger !== LEDGER_FORMAT) {
     throw new UnusableFile(
       `${file}: this purge ledger was written by a newer Epitaph (${read.ledger}). Start that version, or a later one.`,
