@@ -162,7 +162,10 @@ describe("an auditor's bundle", () => {
       const { unrecordedExpiries } = JSON.parse(text('bundle.json')) as { unrecordedExpiries: number };
       return { unrecordedExpiries, readme: text('README.md'), rows: text('disappearances/000001.csv').split('\r\n') };
     };
-    const whole = { unrecordedExpiries: 0, readme: expect.not.stringContaining('This bundle lacks some items') as string };
+    const whole = {
+      unrecordedExpiries: 0,
+      readme: expect.not.stringContaining('This bundle lacks some items') as string,
+    };
     await world.ask('POST', '/purge/pause');
     const behind = new Date(world.store.nowMs()).toISOString();
     for (const id of ['behind', 'behind, too']) await world.write(id);

@@ -66,15 +66,16 @@ export class SqliteItemsSnapshots {
 
   /**
    * Lets the writer erase, and opens no snapshot meanwhile. If one is open already, the journal is emptied when the last one has been
-   * closed. Must be called for one erasure after the other.
+   * closed.
    */
   async whileErasing(erase: () => Promise<void>): Promise<void> {
-    const erasing = erase();
-    this.#erasing = erasing.catch(() => {});
+    const done = erase();
+    const erasing = done.catch(() => {});
+    this.#erasing = erasing;
     try {
-      await erasing;
+      await done;
     } finally {
-      this.#erasing = undefined;
+      if (this.#erasing === erasing) this.#erasing = undefined;
       this.#isJournalLeft ||= this.#open > 0;
     }
   }
