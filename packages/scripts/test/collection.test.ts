@@ -218,9 +218,9 @@ describe('The collection', () => {
   });
 
   it('takes no more when four fifths of the time are over', async () => {
-    const hasty = new ScriptRunner({ timeMs: 2_000, threads: 3 });
+    const hasty = new ScriptRunner({ timeMs: 3_000, threads: 3 });
     const host = new Recorder(async () => {
-      await new Promise((resolve) => setTimeout(resolve, 1_650));
+      await new Promise((resolve) => setTimeout(resolve, 2_450));
       return { kind: 'done', body: '[1]', continuation: 'more' };
     });
     const read = `const link = __.getSelfLink() + 'docs/1';
