@@ -3,7 +3,7 @@ import { partitionKeyPaths } from '@epitaph/core/partition-key/canonical-key.ts'
 import type { PathComparison, Pushdown } from '@epitaph/query';
 import { isOfClearPath } from '../store/queries/clear-filters.ts';
 import { partitionKeysIn } from '../store/queries/named-in-filter.ts';
-import { headerFlag, type CosmosRequest } from './request.ts';
+import { headerFlag, MAX_HEADER_BYTES, type CosmosRequest } from './request.ts';
 
 /** One entry of Cosmos DB's first version of index metrics. */
 interface SingleIndex {
@@ -19,8 +19,6 @@ interface SingleIndex {
 /** Characters of a filter that are shown. */
 const MAX_FILTER_CHARACTERS = 200;
 const MAX_INDEXES = 20;
-/** The most bytes of the header. Clients in Node refuse a response with more than 16 KB of headers. */
-const MAX_BYTES = 8 * 1024;
 
 /**
  * Which parts of the filter were decided before documents were read, in the form of Cosmos DB's index metrics. There
@@ -46,7 +44,7 @@ export function indexMetricsHeader(
     const metrics = isSecond
       ? encodeURIComponent(JSON.stringify(secondVersion(some)).toWellFormed())
       : Buffer.from(JSON.stringify(firstVersion(some))).toString('base64');
-    if (metrics.length <= MAX_BYTES) return { 'x-ms-cosmos-index-utilization': metrics };
+    if (metrics.length <= MAX_HEADER_BYTES) return { 'x-ms-cosmos-index-utilization': metrics };
   }
 }
 

@@ -67,6 +67,9 @@ export function headerFlag(headers: IncomingHttpHeaders, name: string): boolean 
   return typeof value === 'string' && value.length === 4 && value.toLowerCase() === 'true';
 }
 
+/** The most bytes of a header of an answer that says as much as fits. Clients in Node refuse more than 16 KB of headers in all. */
+export const MAX_HEADER_BYTES = 8 * 1024;
+
 /**
  * The text of a header that may have characters outside ASCII. Node.js reads each byte of a header as a Latin-1
  * character. If the bytes are valid UTF-8, they are decoded as that, because they would name something else otherwise.

@@ -144,7 +144,7 @@ export class RequestUnits implements PurgeBudget {
     };
   }
 
-  /** The consumption of every container that has any. */
+  /** The consumption of each container that has been used since the start. */
   metered(): { readonly rid: string; readonly consumed: Readonly<Record<RequestUnitKind, Consumption>> }[] {
     return Array.from(this.#meters, ([rid, consumed]) => ({ rid, consumed }));
   }

@@ -131,7 +131,7 @@ function encoded(component: unknown): readonly number[] {
 
 /**
  * A number as bytes that sort in the order of numbers: the first 8 of its 64 bits, then the remaining bits in groups of
- * seven, as long as any of them are set. The lowest bit of each of these bytes says whether another follows.
+ * seven, up to the last bit that is set. The lowest bit of each of these bytes says whether another follows.
  */
 function encodedNumber(value: number): readonly number[] {
   const view = new DataView(new ArrayBuffer(8));

@@ -261,7 +261,7 @@ export interface KeyVault {
    * @param options.from leaves the floor alone unless it is this many seconds now: another node may have changed it
    */
   setFloor(containerRid: string, kind: FloorKind, seconds: number, options?: SetFloorOptions): Promise<void>;
-  /** The floors of each container that has any, by the container's rid. */
+  /** By the container's rid, the floors of each container with a floor. */
   floors(): MaybePromise<ReadonlyMap<string, ContainerFloors>>;
 
   /**

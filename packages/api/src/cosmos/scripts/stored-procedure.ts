@@ -4,11 +4,15 @@ import { containerHeaders } from '../containers.ts';
 import { namedKey } from '../partition-key.ts';
 import { rangeIdOf } from '../ranges.ts';
 import { badRequest } from '../errors.ts';
-import { headerFlag, jsonOf, partitionKeyHeader, type Answer, type CosmosRequest } from '../request.ts';
+import {
+  headerFlag,
+  jsonOf,
+  MAX_HEADER_BYTES,
+  partitionKeyHeader,
+  type Answer,
+  type CosmosRequest,
+} from '../request.ts';
 import { inTransaction } from './transaction.ts';
-
-/** The most bytes of a script's log, escaped. Clients in Node refuse a response with more than 16 KB of headers. */
-const MAX_LOG_BYTES = 8 * 1024;
 
 /** `POST …/sprocs/{sproc}`: runs the script in one partition key. All its writes are recorded together, or none. */
 export async function runStoredProcedure(
@@ -50,7 +54,7 @@ function encodedLog(log: string): string {
   let encoded = '';
   for (const character of log.toWellFormed()) {
     const more = encodeURIComponent(character);
-    if (encoded.length + more.length > MAX_LOG_BYTES) break;
+    if (encoded.length + more.length > MAX_HEADER_BYTES) break;
     encoded += more;
   }
   return encoded;

@@ -5,7 +5,6 @@ import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isWhole } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
@@ -13,7 +12,7 @@ import type { HistoryApi } from '../api/history-api.ts';
 import type { AtLeast, ItemSnapshot } from '../api/common.ts';
 import type { FoundItem, ItemsApi, ShownItem } from '../api/items-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
-import type { Moment, StoreParts } from '../parts.ts';
+import type { StoreParts } from '../parts.ts';
 import type { Documents } from './documents.ts';
 import { momentOf, snapshotOf } from './item-snapshot.ts';
 import { assertNotNameless, namelessIn, namelessUnreadable } from './nameless.ts';
@@ -48,7 +47,7 @@ export class ItemReads {
     if (seen !== undefined) await seen;
     const named = this.#parts.recordedName(container, { id, partitionKey });
     const name = named instanceof Promise ? await named : named;
-    const taken = this.#moment(container, snapshot);
+    const taken = momentOf(this.#parts, container, snapshot);
     const moment = taken instanceof Promise ? await taken : taken;
     const { within, items, marks } = moment;
     const found = items.rows.find(within.number, name.partitionKey, name.id);
@@ -112,17 +111,13 @@ export class ItemReads {
   }
 
   readonly byBirth: ItemsApi['itemByBirth'] = async (container, birth, isWanted = () => true, snapshot) => {
-    const { within, items, marks } = await this.#moment(container, snapshot);
+    const { within, items, marks } = await momentOf(this.#parts, container, snapshot);
     const row = await rowBornAt(items, within.number, birth);
     if (row === undefined || isExpired(row, marks) || !isWanted(row)) return undefined;
     const shown = await this.#documents.show(within.state, row);
     if (shown === undefined) items.erased?.();
     return shown;
   };
-
-  #moment(container: ContainerState, snapshot: ItemSnapshot | undefined): MaybePromise<Moment> {
-    return snapshot === undefined ? this.#parts.moment(container) : momentOf(snapshot);
-  }
 
   snapshot(container: ContainerState): Promise<ItemSnapshot> {
     return snapshotOf(this.#parts, container);
@@ -147,7 +142,7 @@ export class ItemReads {
 
   readonly list: ItemsApi['listItems'] = async (container, page) => {
     await this.#parts.seen(page.atLeast);
-    const moment = await this.#moment(container, page.snapshot);
+    const moment = await momentOf(this.#parts, container, page.snapshot);
     const { continuation } = page;
     const scope = await this.#parts.recordedScope(container, page);
     if (!isWhole(scope)) {

@@ -1,5 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ItemsSnapshot } from '@epitaph/projections/read-model-store.ts';
 import type { ItemSnapshot } from '../api/common.ts';
 import { ItemRows } from '../item-rows.ts';
@@ -23,8 +24,13 @@ export async function snapshotOf(parts: StoreParts, container: ContainerState): 
   }
 }
 
-/** What a read from a snapshot is answered from. */
-export function momentOf(snapshot: ItemSnapshot): Moment {
+/** What a read is answered from: a snapshot if there is one, otherwise the items as they are now. */
+export function momentOf(
+  parts: StoreParts,
+  container: ContainerState,
+  snapshot: ItemSnapshot | undefined,
+): MaybePromise<Moment> {
+  if (snapshot === undefined) return parts.moment(container);
   invariant(snapshot instanceof Snapshot, 'a snapshot is one of this store');
   return snapshot.moment;
 }

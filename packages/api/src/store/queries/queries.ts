@@ -121,9 +121,8 @@ export class Queries {
     let running: Run | undefined;
     const make = async (): Promise<QueryPage> => {
       await this.#parts.seen(request.atLeast);
-      const { snapshot } = request;
       const begin = async (isSlow: boolean) => {
-        const moment = await (snapshot === undefined ? this.#parts.moment(container) : momentOf(snapshot));
+        const moment = await momentOf(this.#parts, container, request.snapshot);
         return (running = new Run(request, plan, moment, monotonicMs, isSlow, bounds));
       };
       const { run, result: answer } = await this.#places.toItsEnd(request, begin, (begun) => this.#answer(begun));
