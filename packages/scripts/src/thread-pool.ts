@@ -246,13 +246,8 @@ class Thread {
       if ('workedMs' in end) return { ...end, workedMs: startedAt === undefined ? 0 : msSince(startedAt) };
       // The thread measures more exactly, without its waits. But it is not trusted: it can't have worked longer than since the job was
       // sent. When it began is heard only later, if this thread is busy.
-      const bounded = <Outcome extends { readonly workedMs: number }>(outcome: Outcome): Outcome => ({
-        ...outcome,
-        workedMs: Math.min(outcome.workedMs, msSince(sentAt)),
-      });
-      return end.kind === 'script'
-        ? { ...end, outcome: bounded(end.outcome) }
-        : { ...end, outcome: bounded(end.outcome) };
+      const outcome = { ...end.outcome, workedMs: Math.min(end.outcome.workedMs, msSince(sentAt)) };
+      return { ...end, outcome } as typeof end;
     } finally {
       clearTimeout(timer);
       this.#task = undefined;
