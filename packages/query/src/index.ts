@@ -6,6 +6,8 @@ export { checkComputedProperties } from './compile/computed-properties.ts';
 export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export type { EvaluationContext } from './pages/context.ts';
+export { bytesOfPlaces, DocumentPlaces, hasLastingPlaces } from './pages/document-places.ts';
+export type { RowPlace } from './pages/document-places.ts';
 export { evaluate, matches, startEvaluation } from './pages/evaluate.ts';
 export type { Evaluation } from './pages/evaluate.ts';
 export { tryDocuments } from './pages/trial.ts';

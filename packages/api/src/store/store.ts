@@ -219,8 +219,10 @@ export class Store implements StoreApi {
         const { containers, erased } = news;
         purge.touched(news);
         documents.evict(erased);
-        if (erased.length > 0) queries.erased();
-        if (containers === undefined) documents.clear();
+        if (containers === undefined) {
+          documents.clear();
+          queries.erased(undefined);
+        } else if (erased.length > 0) queries.erased(erased);
         forgetGone(news);
       },
     });
@@ -247,7 +249,7 @@ export class Store implements StoreApi {
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => {
         documents.evict(positions);
-        queries.erased();
+        queries.erased(positions);
         rows.erased();
         // If this fails, other nodes keep the content in memory for a while, where no row leads to it any more.
         options.nodes?.readModels.tellErased(positions).catch(() => {});

@@ -80,6 +80,8 @@ export class Compiler {
   userCalls = 0;
   /** The first compiled call of a function whose value changes from one call to the next. */
   changing: { readonly name: string; readonly at: SourceLocation } | undefined;
+  /** Whether a function of the current time was compiled. */
+  readsClock = false;
   /** Whether a row may contain a number that JSON can't represent. */
   #hasNonFinite = false;
   /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
@@ -599,6 +601,7 @@ export class Compiler {
     checkArguments(name, args.length, minArguments, maxArguments, at);
     const nodes = args.map((argument) => this.expression(argument, scope));
     if (clock !== undefined) {
+      this.readsClock = true;
       const run: Compiled = (frame) => {
         if (frame.nowMs === undefined) throw new Error(`${name} needs nowMs in the evaluation context`);
         return clock.call(frame.nowMs, ...nodes.map((argument) => argument.run(frame)));

@@ -64,6 +64,8 @@ export interface QueryPlan {
   readonly callsFunctions: boolean;
   /** A function call in the query whose value changes from one call to the next, if there is one. */
   readonly changing: Compiler['changing'];
+  /** Whether the query calls a function of the current time, which is the same for all documents of one run. */
+  readonly readsClock: boolean;
   /** Only for the evaluation in this package. */
   readonly program: Program;
   /** For `FROM (SELECT …)`: the plan of the inner query, whose rows are the documents of this plan. */
@@ -300,6 +302,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
     isVectorSearch,
     callsFunctions,
     changing,
+    readsClock: compiler.readsClock || derivedFrom?.readsClock === true,
     program,
     derivedFrom,
   };

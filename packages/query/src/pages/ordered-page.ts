@@ -17,6 +17,7 @@ import { isLastFirst, type Room, Sorter } from '../run/sorter.ts';
 import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from '../values/memory.ts';
 import { jsonText } from '../values/json-text.ts';
 import { type Json, stableKey, type Value } from '../values/values.ts';
+import type { RowPlace } from './document-places.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
 import { type Evaluation, startEvaluation } from './evaluate.ts';
 
@@ -133,6 +134,22 @@ export class OrderedPage {
         }
       }
     });
+  }
+
+  /**
+   * Takes the rows of a document whose places are known. It may be called instead of `offer` if the plan {@link hasLastingPlaces} and the
+   * start is not among neighbours.
+   *
+   * @param chosen a {@link Chosen} that represents each of these rows
+   * @param document the document's number
+   */
+  offerPlaces(chosen: Json, document: number, places: readonly RowPlace[]): void {
+    for (const { keys, inside } of places) {
+      const place = { keys, document, inside };
+      if (!this.#sorter.keeps(keys)) continue;
+      if (this.#start !== undefined && !isFromStart(this.#plan.program, this.#start, place)) continue;
+      this.#sorter.add(keys, { row: chosen, ...place }, Chosen.BYTES);
+    }
   }
 
   /** The units of work beyond those that are free for each document. */

@@ -92,8 +92,9 @@ export class ScanRoom {
 }
 
 /**
- * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, plain text is only here and
- * where scans keep some of these documents beside their rows. A purge removes it from both.
+ * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, plain text is only here, where
+ * scans keep some of these documents beside their rows, and, of values that order the rows of a query, in its known
+ * order. A purge removes it from all of them.
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels' | 'nodes'>;

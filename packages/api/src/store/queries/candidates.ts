@@ -13,6 +13,7 @@ import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from '../it
 import type { Moment, StoreParts } from '../parts.ts';
 import { clearConditionsOf } from './clear-filters.ts';
 import { itemsIn } from './named-in-filter.ts';
+import type { KnownOrder } from './known-orders.ts';
 import type { QueryPlaces } from './query-places.ts';
 import { MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
 
@@ -33,8 +34,8 @@ export interface Batch<Row extends Born = ItemRow> {
   readonly through: number;
 }
 
-/** Takes the place of a document when its `id` and `_ts` are enough. */
-class Stub {
+/** Takes the place of a document when its `id` and `_ts` are enough, or its places in an order are known. */
+export class Stub {
   readonly id: string;
   readonly _ts: number;
   readonly #row: ItemRow;
@@ -80,13 +81,28 @@ export class Candidates {
    * represented by a {@link Stub}.
    */
   toChoose(run: Run, chooser: QueryPlan): AsyncGenerator<Batch> {
-    return this.#inPieces(run, chooser, this.#found(run, 0, true));
+    return this.#inPieces(
+      run,
+      chooser,
+      this.#found(run, 0, () => true),
+    );
+  }
+
+  /** As {@link of}, but documents whose places are known are each represented by a {@link Stub}. */
+  toPlace(run: Run, order: KnownOrder): AsyncGenerator<Batch> {
+    return this.#inPieces(
+      run,
+      run.plan,
+      this.#found(run, 0, ({ position }) => order.get(position) !== undefined),
+    );
   }
 
   /** The documents that rows of a {@link Chosen} represent, without those that have been erased meanwhile. */
   chosen(run: Run, chosen: readonly OrderedRow[]): AsyncGenerator<Batch<Born>> {
-    const inOrder = chosen
-      .map(({ row, document }) => ({ birth: document!, document: Chosen.documentOf(row) }))
+    // A document with several rows may have been chosen more than once.
+    const byBirth = new Map(chosen.map(({ row, document }) => [document!, Chosen.documentOf(row)]));
+    const inOrder = [...byBirth]
+      .map(([birth, document]) => ({ birth, document }))
       .toSorted((one, other) => one.birth - other.birth);
     const documents = inOrder.map(({ document }) => document);
     const rows = documents.map((document) => Stub.rowOf(document)).filter((row) => row !== undefined);
@@ -133,7 +149,8 @@ export class Candidates {
     }
   }
 
-  async *#found(run: Run, afterBirth: number, asStubs = false): AsyncGenerator<Batch> {
+  /** @param isStub whether a {@link Stub} is enough for a row */
+  async *#found(run: Run, afterBirth: number, isStub?: (row: ItemRow) => boolean): AsyncGenerator<Batch> {
     const { pushdown, where } = run;
     const { within, marks } = run.moment;
     const { scope } = run;
@@ -159,7 +176,7 @@ export class Candidates {
       }
       run.lookupMs += finding();
       rows.sort((left, right) => left.birth - right.birth);
-      yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth }, asStubs);
+      yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth }, isStub);
       return;
     }
     const { rows: kept } = run.moment.items;
@@ -188,7 +205,7 @@ export class Candidates {
     for await (const batch of scanning) {
       run.lookupMs += lookup();
       run.scanned += batch.scanned;
-      yield* this.#decoded(run, batch, asStubs);
+      yield* this.#decoded(run, batch, isStub);
       lookup = run.clock();
     }
     if (isWhole(recorded)) this.#keepDocuments(run.moment);
@@ -227,22 +244,23 @@ export class Candidates {
   async *#decoded(
     run: Run,
     { rows: candidates, isLast, through }: Pick<Batch, 'rows' | 'isLast' | 'through'>,
-    asStubs = false,
+    isStub: (row: ItemRow) => boolean = () => false,
   ): AsyncGenerator<Batch> {
     const { state } = run.moment.within;
-    const needsBody = !asStubs && (run.plan.needsBody || hasPseudonymousIds(state.definition));
+    const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
+    const isOpened = (row: ItemRow) => needsBody && !isStub(row);
     const load = run.clock();
     const { mayMatch } = run;
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
     let rows: ItemRow[] = [];
     let documents: Json[] = [];
-    if (needsBody) await this.#documents.prefetch(wanted, run.room);
+    if (needsBody) await this.#documents.prefetch(wanted.filter(isOpened), run.room);
     let opening = run.clock();
     // The part of the loading time in which other work had its turn.
     let givenMs = 0;
     for (const row of wanted) {
       // If the last event of an item can't be read, it is not even known whether the item exists.
-      let document = needsBody || isUnreadable(row) ? this.#documents.parsed(row) : Stub.of(row);
+      let document = isOpened(row) || isUnreadable(row) ? this.#documents.parsed(row) : Stub.of(row);
       if (document === undefined) {
         const openedMs = opening();
         if (openedMs >= TURN_MS) {

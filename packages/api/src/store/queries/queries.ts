@@ -6,8 +6,11 @@ import { isInRange } from '@epitaph/core/partition-key/effective-partition-key.t
 import { isWhole, startOf } from '@epitaph/core/partition-key/scope.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
+  Chosen,
   choosingPlan,
+  DocumentPlaces,
   type Evaluation,
+  hasLastingPlaces,
   isOrdered,
   isRanked,
   type Json,
@@ -34,7 +37,8 @@ import type { Documents } from '../items/documents.ts';
 import { momentOf } from '../items/item-snapshot.ts';
 import type { Moment, StoreParts } from '../parts.ts';
 import { planOptionsOf } from '../plan-options.ts';
-import { type Batch, Candidates } from './candidates.ts';
+import { type Batch, Candidates, Stub } from './candidates.ts';
+import { KnownOrders } from './known-orders.ts';
 import { LongPages } from './long-pages.ts';
 import {
   type Answer,
@@ -68,6 +72,7 @@ const NONE: ReadonlySet<string> = new Set();
 export class Queries {
   readonly #parts: StoreParts;
   readonly #places = new QueryPlaces();
+  readonly #knownOrders = new KnownOrders();
   readonly #candidates: Candidates;
   readonly #longPages: LongPages<MadePage>;
   readonly #requestUnits: RequestUnits;
@@ -100,9 +105,15 @@ export class Queries {
     }
   }
 
-  /** Must be called when content was erased: pages that are ready and not fetched may show it. */
-  erased(): void {
+  /**
+   * Must be called when content was erased: pages that are ready and not fetched may show it, and what is remembered for
+   * the next pages.
+   *
+   * @param positions of the erased versions of items; undefined if they are unknown
+   */
+  erased(positions: readonly number[] | undefined): void {
     this.#longPages.forgetReady();
+    this.#knownOrders.erased(positions);
   }
 
   /** Gives up the pages for which no request waits. */
@@ -355,18 +366,24 @@ export class Queries {
       return { ordered, ...found, rows: found.rows.slice(offset) };
     };
     const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
-    const { plan, context, memory } = run;
+    const { plan, context, memory, request } = run;
+    const { heldBytes } = memory;
+    const isContinued = request.continuation !== undefined && start !== undefined && start.near === undefined;
+    let choice: Ordered | undefined;
     if (chooser !== undefined) {
-      const { heldBytes } = memory;
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
-      const choice = await over(choosing, offset, this.#candidates.toChoose(run, chooser));
+      choice = await over(choosing, offset, this.#candidates.toChoose(run, chooser));
+    } else if (isContinued && plan.needsBody && hasLastingPlaces(plan)) {
+      choice = await this.#choiceByPlaces(run, start, rows);
+    }
+    if (choice !== undefined) {
       const { rows: chosen } = choice;
       memory.releaseTo(heldBytes);
       if (isMissing(choice)) return undefined;
       const { examined } = run;
       const ordered = new OrderedPage(plan, context, start, rows, room(0));
       const page = await over(ordered, 0, this.#candidates.chosen(run, chosen));
-      run.examined = examined;
+      if (chooser !== undefined) run.examined = examined;
       // If a chosen document was erased meanwhile, another one takes its place.
       if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
@@ -374,6 +391,34 @@ export class Queries {
     const ordered = new OrderedPage(plan, context, start, offset + rows, room(offset));
     const page = await over(ordered, offset, this.#candidates.of(run, 0));
     return isMissing(page) ? undefined : page;
+  }
+
+  /** Chooses the rows of a page by the places of all rows, and remembers these for the next page. */
+  async #choiceByPlaces(run: Run, start: OrderedStart | undefined, most: number): Promise<Ordered> {
+    const { plan, context, moment, request } = run;
+    const ordered = new OrderedPage(plan, context, start, most);
+    const found = new DocumentPlaces(plan, context);
+    const order = this.#knownOrders.of(moment.within.state, request);
+    return order.during(async () => {
+      for await (const { rows, documents } of this.#candidates.toPlace(run, order)) {
+        run.counted(found, () => {
+          for (const [index, row] of rows.entries()) {
+            const document = documents[index]!;
+            let places = order.get(row.position);
+            if (places === undefined) {
+              // Erased since its places were known.
+              if (Stub.rowOf(document) !== undefined) continue;
+              places = found.of(document);
+              this.#knownOrders.keep(order, row.position, places);
+              run.examined += 1;
+            }
+            ordered.offerPlaces(Chosen.of(Stub.of(row)), row.birth, places);
+          }
+        });
+      }
+      await this.#toEnd(run, ordered, ordered.finishing());
+      return { ordered, ...ordered.rows() };
+    });
   }
 
   /**

@@ -1,0 +1,116 @@
+import { hash } from 'node:crypto';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { bytesOfPlaces, jsonText, type RowPlace } from '@epitaph/query';
+import type { QueryRequest } from '../api/queries-api.ts';
+import { inThisHeap } from '../heap.ts';
+
+/** Bytes of all known places. */
+const MOST_BYTES = inThisHeap(32 * 1024 * 1024);
+/** Bytes of the places of one document. More are not kept, but found again for each page. */
+const MOST_OF_DOCUMENT = 4 * 1024;
+const MOST_ORDERS = 16;
+
+/** Bytes of an entry, besides its places. */
+const ENTRY_BYTES = 64;
+
+/**
+ * What is known of the order of one query's rows: the places of the rows of some versions of items, by the positions of
+ * the versions. A version's places depend on nothing else, so they stay valid whatever is written.
+ */
+export class KnownOrder {
+  readonly definition: ContainerDefinition;
+  /** Whether places could not be kept for want of room. */
+  isFull = false;
+  bytes = 0;
+  readonly #places = new Map<number, readonly RowPlace[]>();
+  #runs = 0;
+  /** Positions that were erased during a run, which may have read their content before. */
+  readonly #erased = new Set<number>();
+
+  constructor(definition: ContainerDefinition) {
+    this.definition = definition;
+  }
+
+  get(position: number): readonly RowPlace[] | undefined {
+    return this.#places.get(position);
+  }
+
+  /** @param makeRoom returns whether there is room for so many bytes more */
+  keep(position: number, places: readonly RowPlace[], makeRoom: (bytes: number) => boolean): void {
+    const bytes = ENTRY_BYTES + bytesOfPlaces(places);
+    if (bytes > MOST_OF_DOCUMENT || this.#erased.has(position)) return;
+    if (!makeRoom(bytes)) {
+      this.isFull = true;
+      return;
+    }
+    this.#places.set(position, places);
+    this.bytes += bytes;
+  }
+
+  erased(positions: readonly number[]): void {
+    for (const position of positions) {
+      const places = this.#places.get(position);
+      if (places !== undefined) this.bytes -= ENTRY_BYTES + bytesOfPlaces(places);
+      this.#places.delete(position);
+      if (this.#runs > 0) this.#erased.add(position);
+    }
+  }
+
+  async during<Result>(run: () => Promise<Result>): Promise<Result> {
+    this.#runs += 1;
+    try {
+      return await run();
+    } finally {
+      this.#runs -= 1;
+      if (this.#runs === 0) this.#erased.clear();
+    }
+  }
+}
+
+/**
+ * Remembers the places of rows from one page of an ordered query to the next, which would otherwise open all documents
+ * again to find out which rows come next.
+ *
+ * The values by which rows are ordered are content. So whatever is erased must be erased here too.
+ */
+export class KnownOrders {
+  /** By the question; the least recently used first. */
+  readonly #orders = new Map<string, KnownOrder>();
+
+  of({ rid, definition }: ContainerState, { sql, parameters }: QueryRequest): KnownOrder {
+    const question = hash('sha256', jsonText([rid, sql, parameters]));
+    const known = this.#orders.get(question);
+    // In an order that is full, many places may be of versions that were replaced since.
+    const order = known?.definition === definition && !known.isFull ? known : new KnownOrder(definition);
+    this.#orders.delete(question);
+    this.#orders.set(question, order);
+    if (this.#orders.size > MOST_ORDERS) this.#forgetOther(order);
+    return order;
+  }
+
+  keep(order: KnownOrder, position: number, places: readonly RowPlace[]): void {
+    order.keep(position, places, (bytes) => {
+      while (this.#bytes + bytes > MOST_BYTES) if (!this.#forgetOther(order)) return false;
+      return true;
+    });
+  }
+
+  /** @param positions of the erased versions; undefined if they are unknown */
+  erased(positions: readonly number[] | undefined): void {
+    if (positions === undefined) this.#orders.clear();
+    else for (const order of this.#orders.values()) order.erased(positions);
+  }
+
+  get #bytes(): number {
+    let sum = 0;
+    for (const { bytes } of this.#orders.values()) sum += bytes;
+    return sum;
+  }
+
+  /** Forgets the least recently used order besides the given one. Returns false if there is none. */
+  #forgetOther(order: KnownOrder): boolean {
+    for (const [question, other] of this.#orders) if (other !== order) return this.#orders.delete(question);
+    return false;
+  }
+}

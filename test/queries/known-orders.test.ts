@@ -1,0 +1,131 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { CALLER, withStore } from './store.ts';
+
+let store: Store;
+withStore('known-orders', (opened) => {
+  store = opened;
+});
+
+let containers = 0;
+async function newContainer(definition: Parameters<Store['createContainer']>[3] = DEFINITION): Promise<string> {
+  containers += 1;
+  const name = `c${containers}`;
+  await store.createContainer(CALLER, 'db', name, definition, -1);
+  return name;
+}
+
+async function write(name: string, id: string, fields: object): Promise<void> {
+  const document = { id, pk: 'p', ...fields };
+  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, store.container('db', name), 'upsert', item);
+}
+
+const pageOf = (name: string, sql: string, maxItemCount: number, continuation?: Continuation) =>
+  store.queryItems(store.container('db', name), { sql, parameters: [], maxItemCount, continuation });
+
+const item = fc.record({
+  n: fc.constantFrom(1, 2, null, 'text', [1]),
+  s: fc.constantFrom('a', 'b', 'a text that is longer than a few characters'),
+  list: fc.uniqueArray(fc.integer({ min: 0, max: 3 }), { maxLength: 3 }),
+  ttl: fc.constantFrom(-1, -1, 10),
+});
+const change = fc.record({
+  /** By number; some exist, and some don't. */
+  written: fc.array(fc.tuple(fc.nat({ max: 15 }), item), { maxLength: 3 }),
+  deleted: fc.array(fc.nat({ max: 15 }), { maxLength: 2 }),
+  expire: fc.boolean(),
+});
+
+describe('a later page of an ordered query', () => {
+  it.each([
+    'SELECT c.id, c.n, c._ts FROM c ORDER BY c.n',
+    'SELECT c.id, c.s FROM c WHERE c.n != 2 ORDER BY c.s DESC, c.n',
+    'SELECT c.id, x FROM c JOIN x IN c.list WHERE x != 1 ORDER BY c.s DESC, x',
+    'SELECT VALUE c.list[1] FROM c ORDER BY c.n DESC',
+    'SELECT c.id, c.s FROM c WHERE c.n = 1 ORDER BY c._ts DESC',
+  ])('is the same whether or not earlier pages are remembered, whatever is written between them: %s', async (sql) => {
+    let asked = 0;
+    const examined = { remembered: 0, anew: 0 };
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(item, { minLength: 4, maxLength: 12 }),
+        fc.array(change, { minLength: 1, maxLength: 6 }),
+        fc.integer({ min: 1, max: 3 }),
+        async (items, changes, size) => {
+          const name = await newContainer();
+          for (const [number, fields] of items.entries()) await write(name, `i${number}`, fields);
+          let continuation: Continuation | undefined;
+          const todo = [...changes];
+          do {
+            const page = await pageOf(name, sql, size, continuation);
+            // For a query with another text, nothing is remembered.
+            asked += 1;
+            const anew = await pageOf(name, `${sql} --${asked}`, size, continuation);
+            expect(page.rows).toEqual(anew.rows);
+            expect(page.continuation).toEqual(anew.continuation);
+            examined.remembered += page.examined;
+            examined.anew += anew.examined;
+            ({ continuation } = page);
+            const { written, deleted, expire } = todo.shift() ?? { written: [], deleted: [], expire: false };
+            for (const [number, fields] of written) await write(name, `i${number}`, fields);
+            for (const number of deleted) {
+              await store.deleteItem(CALLER, store.container('db', name), `i${number}`, '["p"]').catch(() => {});
+            }
+            if (expire) await store.advanceClock(10_000);
+            if (asked % 50 === 0) await store.runPurge();
+          } while (continuation !== undefined);
+        },
+      ),
+      { numRuns: 25 },
+    );
+    expect(examined.remembered).toBeLessThan(examined.anew);
+  });
+
+  it('looks only at its own items and those written since, from the third page on', async () => {
+    const name = await newContainer();
+    for (let number = 0; number < 40; number += 1) await write(name, `i${number}`, { n: (number * 7) % 40 });
+    const sql = 'SELECT VALUE c.n FROM c ORDER BY c.n';
+    const first = await pageOf(name, sql, 5);
+    expect(first.examined).toBe(40);
+    const second = await pageOf(name, sql, 5, first.continuation);
+    expect(second.examined).toBeGreaterThan(40);
+    const third = await pageOf(name, sql, 5, second.continuation);
+    expect(third.rows).toEqual([10, 11, 12, 13, 14]);
+    // A few more tell where the next page begins.
+    const own = third.examined;
+    expect(own).toBeLessThan(15);
+    await write(name, 'new', { n: 15.5 });
+    const fourth = await pageOf(name, sql, 5, third.continuation);
+    expect(fourth.rows).toEqual([15, 15.5, 16, 17, 18]);
+    expect(fourth.examined).toBe(own + 1);
+  });
+
+  it('is found by the time of the page, if the query asks for the time', async () => {
+    const name = await newContainer();
+    const nowMs = await store.advanceClock(0);
+    for (const second of [1, 2, 3, 20, 21])
+      await write(name, `i${second}`, { untilMs: nowMs + second * 1_000, second });
+    const sql = 'SELECT VALUE c.second FROM c WHERE c.untilMs > GetCurrentTimestamp() ORDER BY c.second';
+    const first = await pageOf(name, sql, 1);
+    const second = await pageOf(name, sql, 1, first.continuation);
+    expect([...first.rows, ...second.rows]).toEqual([1, 2]);
+    await store.advanceClock(10_000);
+    expect((await pageOf(name, sql, 1, second.continuation)).rows).toEqual([20]);
+  });
+
+  it('is found by the container’s computed properties of now', async () => {
+    const computed = (query: string) => ({ ...DEFINITION, computedProperties: [{ name: 'place', query }] });
+    const name = await newContainer(computed('SELECT VALUE c.n FROM c'));
+    for (const n of [1, 2, 3, 4]) await write(name, `i${n}`, { n });
+    const sql = 'SELECT VALUE c.n FROM c ORDER BY c.place';
+    const first = await pageOf(name, sql, 1);
+    const second = await pageOf(name, sql, 1, first.continuation);
+    expect([...first.rows, ...second.rows]).toEqual([1, 2]);
+    await store.replaceContainer(CALLER, 'db', name, computed('SELECT VALUE 10 - c.n FROM c'), -1);
+    expect((await pageOf(name, sql, 9, second.continuation)).rows).toEqual([4, 3, 2, 1]);
+  });
+});
