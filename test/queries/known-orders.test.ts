@@ -46,10 +46,10 @@ describe('a later page of an ordered query', () => {
     'SELECT c.id, c.s FROM c WHERE c.n != 2 ORDER BY c.s DESC, c.n',
     'SELECT c.id, x FROM c JOIN x IN c.list WHERE x != 1 ORDER BY c.s DESC, x',
     'SELECT VALUE c.list[1] FROM c ORDER BY c.n DESC',
-    'SELECT c.id, c.s FROM c WHERE c.n = 1 ORDER BY c._ts DESC',
+    'SELECT c.id, c.s FROM c WHERE c.n != 2 ORDER BY c._ts DESC',
   ])('is the same whether or not earlier pages are remembered, whatever is written between them: %s', async (sql) => {
     let asked = 0;
-    const examined = { remembered: 0, anew: 0 };
+    let third = 0;
     await fc.assert(
       fc.asyncProperty(
         fc.array(item, { minLength: 4, maxLength: 12 }),
@@ -60,6 +60,7 @@ describe('a later page of an ordered query', () => {
           for (const [number, fields] of items.entries()) await write(name, `i${number}`, fields);
           let continuation: Continuation | undefined;
           const todo = [...changes];
+          let pages = 0;
           do {
             const page = await pageOf(name, sql, size, continuation);
             // For a query with another text, nothing is remembered.
@@ -67,8 +68,8 @@ describe('a later page of an ordered query', () => {
             const anew = await pageOf(name, `${sql} --${asked}`, size, continuation);
             expect(page.rows).toEqual(anew.rows);
             expect(page.continuation).toEqual(anew.continuation);
-            examined.remembered += page.examined;
-            examined.anew += anew.examined;
+            pages += 1;
+            if (pages === 3) third += 1;
             ({ continuation } = page);
             const { written, deleted, expire } = todo.shift() ?? { written: [], deleted: [], expire: false };
             for (const [number, fields] of written) await write(name, `i${number}`, fields);
@@ -82,7 +83,7 @@ describe('a later page of an ordered query', () => {
       ),
       { numRuns: 25 },
     );
-    expect(examined.remembered).toBeLessThan(examined.anew);
+    expect(third).toBeGreaterThan(5);
   });
 
   it('looks only at its own items and those written since, from the third page on', async () => {
