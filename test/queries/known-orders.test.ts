@@ -52,7 +52,7 @@ describe('a later page of an ordered query', () => {
     let third = 0;
     await fc.assert(
       fc.asyncProperty(
-        fc.array(item, { minLength: 4, maxLength: 12 }),
+        fc.array(item, { minLength: 8, maxLength: 14 }),
         fc.array(change, { minLength: 1, maxLength: 6 }),
         fc.integer({ min: 1, max: 3 }),
         async (items, changes, size) => {
@@ -83,7 +83,7 @@ describe('a later page of an ordered query', () => {
       ),
       { numRuns: 25 },
     );
-    expect(third).toBeGreaterThan(5);
+    expect(third).toBeGreaterThan(2);
   });
 
   it('looks only at its own items and those written since, from the third page on', async () => {
