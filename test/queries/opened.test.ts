@@ -107,6 +107,25 @@ describe('a page in the order of id or _ts', () => {
     expect(after).toMatchObject({ numbers: before.numbers, examined: ITEMS, extraWork: before.extraWork });
   });
 
+  it('opens no more large documents than fit on the page, and a few that tell where the next one begins', async () => {
+    const large = { pk: 'p', number: 0, text: 'x'.repeat(1_500_000) };
+    for (let number = 100; number < 110; number += 1) {
+      const document = { ...large, id: `i${number}`, number };
+      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      await embedded.store.writeItem(CALLER, embedded.store.container('db', 'c'), 'create', item);
+      await embedded.store.advanceClock(1_000);
+    }
+    await embedded.store.close();
+    await open();
+    opened = 0;
+    const first = await pageOf('SELECT * FROM c ORDER BY c._ts DESC', 1_000);
+    expect(first.numbers).toEqual([109, 108]);
+    expect(opened).toBe(6);
+    const next = await pageOf('SELECT * FROM c ORDER BY c._ts DESC', 1_000, first.continuation);
+    expect(next.numbers).toEqual([107, 106]);
+    expect(opened).toBe(8);
+  });
+
   it('opens all documents if the filter needs more than id and _ts', async () => {
     const { numbers } = await pageOf('SELECT * FROM c WHERE c.number < 40 ORDER BY c._ts DESC', 5);
     expect(numbers).toEqual(latest(5, 39));

@@ -62,6 +62,8 @@ import { spansOf } from './spans-of-time.ts';
 const MAX_EXAMINED = 20_000;
 /** Bytes of rows that an ordered page keeps to choose from: twice the limit for its text, at two bytes a character. */
 const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
+/** An ordered page keeps this many rows, however large they are: one to return, and those that say where the next page begins. */
+const LEAST_ROWS = 1 + MAX_NEIGHBOURS;
 /** The user-defined functions of a container without any. */
 const NONE: ReadonlySet<string> = new Set();
 
@@ -359,11 +361,9 @@ export class Queries {
    * @returns undefined for a page that is not full while documents outside the span may follow
    */
   async #orderedWithin(run: Run, { chooser, start, offset, rows, isAll }: Wanted): Promise<Ordered | undefined> {
-    const room = (offset: number) => ({ bytes: PAGE_BYTES, leastRows: offset + 1 + MAX_NEIGHBOURS });
-    const over = async (ordered: OrderedPage, offset: number, batches: AsyncIterable<Offered>) => {
-      await this.#offerAll(run, ordered, batches);
-      const found = ordered.rows();
-      return { ordered, ...found, rows: found.rows.slice(offset) };
+    const over = async (ordered: OrderedPage, batches: AsyncIterable<Offered>) => {
+      const found = await this.#rowsOver(run, ordered, batches);
+      return { ...found, rows: found.rows.slice(offset) };
     };
     const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
     const { plan, context, memory, request } = run;
@@ -372,7 +372,7 @@ export class Queries {
     let choice: Ordered | undefined;
     if (chooser !== undefined) {
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
-      choice = await over(choosing, offset, this.#candidates.toChoose(run, chooser));
+      choice = await over(choosing, this.#candidates.toChoose(run, chooser));
     } else if (isContinued && plan.needsBody && hasLastingPlaces(plan)) {
       choice = await this.#choiceByPlaces(run, start, rows);
     }
@@ -381,16 +381,45 @@ export class Queries {
       memory.releaseTo(heldBytes);
       if (isMissing(choice)) return undefined;
       const { examined } = run;
-      const ordered = new OrderedPage(plan, context, start, rows, room(0));
-      const page = await over(ordered, 0, this.#candidates.chosen(run, chosen));
+      const page = await this.#rowsOfChosen(run, start, chosen);
       if (chooser !== undefined) run.examined = examined;
       // If a chosen document was erased meanwhile, another one takes its place.
       if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
     }
-    const ordered = new OrderedPage(plan, context, start, offset + rows, room(offset));
-    const page = await over(ordered, offset, this.#candidates.of(run, 0));
+    const room = { bytes: PAGE_BYTES, leastRows: offset + LEAST_ROWS };
+    const ordered = new OrderedPage(plan, context, start, offset + rows, room);
+    const page = await over(ordered, this.#candidates.of(run, 0));
     return isMissing(page) ? undefined : page;
+  }
+
+  /** The rows of chosen documents, as many as fit on a page. Documents whose rows come after these are not opened. */
+  async #rowsOfChosen(run: Run, start: OrderedStart | undefined, chosen: readonly OrderedRow[]): Promise<Ordered> {
+    const { plan, context, memory } = run;
+    const { heldBytes } = memory;
+    const rows: OrderedRow[] = [];
+    // If documents have several rows, one may have been chosen more than once.
+    let size = plan.program.sources.length > 0 ? chosen.length : LEAST_ROWS;
+    for (let bytesLeft = PAGE_BYTES; ;) {
+      const some = chosen.slice(rows.length, rows.length + size);
+      const room = { bytes: bytesLeft, leastRows: LEAST_ROWS };
+      const ordered = new OrderedPage(plan, context, start, chosen.length, room);
+      const page = await this.#rowsOver(run, ordered, this.#candidates.chosen(run, some));
+      rows.push(...page.rows);
+      const bytes = memory.heldBytes - heldBytes;
+      bytesLeft = PAGE_BYTES - bytes;
+      const isCut = page.isCut || (bytesLeft <= 0 && rows.length < chosen.length);
+      // Fewer rows if a document was erased meanwhile.
+      const isEnd = isCut || page.rows.length < some.length || rows.length === chosen.length;
+      if (isEnd) return { ...page, rows, isCut };
+      // So many fit if they are as large as those before.
+      size = Math.ceil((bytesLeft * rows.length) / bytes);
+    }
+  }
+
+  async #rowsOver(run: Run, ordered: OrderedPage, batches: AsyncIterable<Offered>): Promise<Ordered> {
+    await this.#offerAll(run, ordered, batches);
+    return { ordered, ...ordered.rows() };
   }
 
   /** Chooses the rows of a page by the places of all rows, and remembers these for the next page. */
