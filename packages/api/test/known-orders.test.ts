@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { RowPlace } from '@epitaph/query';
+import { parseQuery, planQuery, type QueryParameter, type RowPlace } from '@epitaph/query';
 import { KnownOrders } from '@epitaph/api/store/queries/known-orders.ts';
 
 const DEFINITION: ContainerDefinition = {
@@ -9,7 +9,11 @@ const DEFINITION: ContainerDefinition = {
   indexingPolicy: { indexingMode: 'consistent' },
 };
 const container = { rid: 'rid', definition: DEFINITION } as ContainerState;
-const query = (sql: string) => ({ sql, parameters: [], maxItemCount: 10 });
+/** The known order of a query over all items that orders them by a property. */
+const orderOf = (orders: KnownOrders, property: string, of = container) =>
+  askedFor(orders, `SELECT * FROM c ORDER BY c.${property}`, [], of);
+const askedFor = (orders: KnownOrders, sql: string, parameters: QueryParameter[] = [], of = container) =>
+  orders.of(of, planQuery(parseQuery(sql), parameters), parameters);
 const at = (key: string): RowPlace[] => [{ keys: [key], inside: 0 }];
 /** Some 3 KB. */
 const LONG = at('x'.repeat(1_500));
@@ -17,34 +21,48 @@ const LONG = at('x'.repeat(1_500));
 describe('the known order of a query', () => {
   it('has the places that were kept for the same query over the same definition', () => {
     const orders = new KnownOrders();
-    const order = orders.of(container, query('one'));
+    const order = orderOf(orders, 'one');
     orders.keep(order, 7, at('a'));
-    expect(order.get(7)).toEqual(at('a'));
-    expect(orders.of(container, query('one')).get(7)).toEqual(at('a'));
-    expect(orders.of(container, query('other')).get(7)).toBeUndefined();
-    expect(orders.of(container, { ...query('one'), parameters: [{ name: '@p', value: 1 }] }).get(7)).toBeUndefined();
-    expect(orders.of({ ...container, rid: 'other' }, query('one')).get(7)).toBeUndefined();
-    expect(orders.of({ ...container, definition: { ...DEFINITION } }, query('one')).get(7)).toBeUndefined();
+    expect(orderOf(orders, 'one').get(7)).toEqual(at('a'));
+    expect(orderOf(orders, 'two').get(7)).toBeUndefined();
+    expect(orderOf(orders, 'one', { ...container, rid: 'other' }).get(7)).toBeUndefined();
+    expect(orderOf(orders, 'one', { ...container, definition: { ...DEFINITION } }).get(7)).toBeUndefined();
+  });
+
+  it('is the same for queries that select and limit the same rows differently, and for no others', () => {
+    const orders = new KnownOrders();
+    const sql = 'SELECT c.a FROM c WHERE c.b > @b ORDER BY c.one';
+    orders.keep(askedFor(orders, sql, [{ name: '@b', value: 1 }]), 7, at('a'));
+    const isKnown = (text: string, b: number, ...parameters: QueryParameter[]) =>
+      askedFor(orders, text, [{ name: '@b', value: b }, ...parameters]).get(7) !== undefined;
+    expect(isKnown(sql, 1)).toBe(true);
+    expect(isKnown(`${sql} OFFSET @o LIMIT 5`, 1, { name: '@o', value: 10 })).toBe(true);
+    expect(isKnown('SELECT TOP 9 c.z, c.y FROM c WHERE c.b > @b ORDER BY c.one', 1)).toBe(true);
+    expect(isKnown(sql, 2)).toBe(false);
+    expect(isKnown('SELECT c.a FROM c WHERE c.b >= @b ORDER BY c.one', 1)).toBe(false);
+    expect(isKnown('SELECT c.a FROM c WHERE c.b > @b ORDER BY c.one DESC', 1)).toBe(false);
+    expect(isKnown('SELECT VALUE c.a FROM c WHERE c.b > @b ORDER BY c.one', 1)).toBe(false);
+    expect(isKnown('SELECT c.a FROM c JOIN x IN c.list WHERE c.b > @b ORDER BY c.one', 1)).toBe(false);
   });
 
   it('loses the places of versions that are erased', () => {
     const orders = new KnownOrders();
     for (const sql of ['one', 'two']) {
-      const order = orders.of(container, query(sql));
+      const order = orderOf(orders, sql);
       for (const position of [1, 2, 3]) orders.keep(order, position, at('a'));
     }
     orders.erased([1, 3]);
     for (const sql of ['one', 'two']) {
-      const order = orders.of(container, query(sql));
+      const order = orderOf(orders, sql);
       expect([1, 2, 3].map((position) => order.get(position) !== undefined)).toEqual([false, true, false]);
     }
     orders.erased(undefined);
-    expect(orders.of(container, query('one')).get(2)).toBeUndefined();
+    expect(orderOf(orders, 'one').get(2)).toBeUndefined();
   });
 
   it('does not keep a version that was erased after a run opened it', async () => {
     const orders = new KnownOrders();
-    const order = orders.of(container, query('one'));
+    const order = orderOf(orders, 'one');
     await order.during(async () => {
       await order.during(async () => {
         orders.erased([5]);
@@ -58,17 +76,17 @@ describe('the known order of a query', () => {
 
   it('does not keep places of a document with very long values', () => {
     const orders = new KnownOrders();
-    const order = orders.of(container, query('one'));
+    const order = orderOf(orders, 'one');
     orders.keep(order, 1, at('x'.repeat(3_000)));
     expect(order.get(1)).toBeUndefined();
   });
 
   it('has limited room: the least recently used one is forgotten, and one that fills all of it begins anew', () => {
     const orders = new KnownOrders();
-    const [older, newer] = ['older', 'newer'].map((sql) => orders.of(container, query(sql)));
+    const [older, newer] = ['older', 'newer'].map((sql) => orderOf(orders, sql));
     for (const order of [older!, newer!]) orders.keep(order, 0, LONG);
     // This one is now used later than the other.
-    const last = orders.of(container, query('older'));
+    const last = orderOf(orders, 'older');
     let position = 1;
     while (!last.isFull && position < 1_000_000) {
       orders.keep(last, position, LONG);
@@ -78,14 +96,14 @@ describe('the known order of a query', () => {
     expect(last.bytes).toBeLessThanOrEqual(32 * 1024 * 1024);
     expect(last.get(0)).toBeDefined();
     expect(last.get(position - 1)).toBeUndefined();
-    expect(orders.of(container, query('newer')).get(0)).toBeUndefined();
-    expect(orders.of(container, query('older')).get(0)).toBeUndefined();
+    expect(orderOf(orders, 'newer').get(0)).toBeUndefined();
+    expect(orderOf(orders, 'older').get(0)).toBeUndefined();
   });
 
   it('is forgotten when many other queries were asked', () => {
     const orders = new KnownOrders();
-    orders.keep(orders.of(container, query('first')), 1, at('a'));
-    for (let number = 0; number < 16; number += 1) orders.of(container, query(String(number)));
-    expect(orders.of(container, query('first')).get(1)).toBeUndefined();
+    orders.keep(orderOf(orders, 'first'), 1, at('a'));
+    for (let number = 0; number < 64; number += 1) orderOf(orders, `p${number}`);
+    expect(orderOf(orders, 'first').get(1)).toBeUndefined();
   });
 });

@@ -6,7 +6,7 @@ export { checkComputedProperties } from './compile/computed-properties.ts';
 export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export type { EvaluationContext } from './pages/context.ts';
-export { bytesOfPlaces, DocumentPlaces, hasLastingPlaces } from './pages/document-places.ts';
+export { bytesOfPlaces, DocumentPlaces, hasLastingPlaces, placesText } from './pages/document-places.ts';
 export type { RowPlace } from './pages/document-places.ts';
 export { evaluate, matches, startEvaluation } from './pages/evaluate.ts';
 export type { Evaluation } from './pages/evaluate.ts';

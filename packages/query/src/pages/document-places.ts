@@ -1,11 +1,17 @@
 import { DOCUMENT_SLOT } from '../compile/compile.ts';
-import type { QueryPlan } from '../compile/plan.ts';
+import type { QueryParameter, QueryPlan } from '../compile/plan.ts';
 import { guardStack } from '../errors.ts';
+import { NOWHERE } from '../language/expressions.ts';
+import { printQuery } from '../language/print.ts';
 import { bindSources } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
 import { bytesOf } from '../values/memory.ts';
+import { jsonText } from '../values/json-text.ts';
 import type { Json, Value } from '../values/values.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
+import { NO_BOUNDS } from './pipeline.ts';
+
+const STAR = { kind: 'star', at: NOWHERE } as const;
 
 /** The place of a row in an ordered answer, as far as its document decides it. */
 export interface RowPlace {
@@ -23,6 +29,16 @@ export function hasLastingPlaces({ program, readsDocuments, derivedFrom, ...plan
   const isOfOne = program.grouping === undefined && !program.distinct && derivedFrom === undefined;
   const isFixed = !plan.callsFunctions && !plan.readsClock && plan.changing === undefined;
   return program.orderBy.length > 0 && readsDocuments && isOfOne && isFixed;
+}
+
+/** A text that identifies the places of a query's rows. Queries that only select or limit their rows differently have the same one. */
+export function placesText({ query }: QueryPlan, parameters: readonly QueryParameter[]): string {
+  const { selection } = query;
+  // Of the selected values, only a VALUE may be undefined, and then makes no row.
+  const compared = { ...query, ...NO_BOUNDS, selection: selection.kind === 'value' ? selection : STAR };
+  const text = printQuery(compared);
+  const values = parameters.filter(({ name }) => text.includes(name));
+  return jsonText([text, values.map(({ name, value }) => (value === undefined ? [name] : [name, value]))]);
 }
 
 /** Finds the places of each document's rows, for a plan that {@link hasLastingPlaces}. */

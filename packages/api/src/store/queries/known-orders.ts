@@ -1,15 +1,15 @@
 import { hash } from 'node:crypto';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { bytesOfPlaces, jsonText, type RowPlace } from '@epitaph/query';
-import type { QueryRequest } from '../api/queries-api.ts';
+import { bytesOfPlaces, placesText, type QueryParameter, type QueryPlan, type RowPlace } from '@epitaph/query';
 import { inThisHeap } from '../heap.ts';
 
 /** Bytes of all known places. */
 const MOST_BYTES = inThisHeap(32 * 1024 * 1024);
 /** Bytes of the places of one document. More are not kept, but found again for each page. */
 const MOST_OF_DOCUMENT = 4 * 1024;
-const MOST_ORDERS = 16;
+/** Most are empty: of queries that were asked for once. */
+const MOST_ORDERS = 64;
 
 /** Bytes of an entry, besides its places. */
 const ENTRY_BYTES = 64;
@@ -20,6 +20,8 @@ const ENTRY_BYTES = 64;
  */
 export class KnownOrder {
   readonly definition: ContainerDefinition;
+  /** How often it was asked for. */
+  asked = 0;
   /** Whether places could not be kept for want of room. */
   isFull = false;
   bytes = 0;
@@ -75,16 +77,18 @@ export class KnownOrder {
  * The values by which rows are ordered are content. So whatever is erased must be erased here too.
  */
 export class KnownOrders {
-  /** By the question; the least recently used first. */
+  /** By the query; the least recently used first. */
   readonly #orders = new Map<string, KnownOrder>();
 
-  of({ rid, definition }: ContainerState, { sql, parameters }: QueryRequest): KnownOrder {
-    const question = hash('sha256', jsonText([rid, sql, parameters]));
+  /** The order of a query's rows. It is empty when it is asked for the first time. */
+  of({ rid, definition }: ContainerState, plan: QueryPlan, parameters: readonly QueryParameter[]): KnownOrder {
+    const question = hash('sha256', `${rid} ${placesText(plan, parameters)}`);
     const known = this.#orders.get(question);
     // In an order that is full, many places may be of versions that were replaced since.
     const order = known?.definition === definition && !known.isFull ? known : new KnownOrder(definition);
     this.#orders.delete(question);
     this.#orders.set(question, order);
+    order.asked += 1;
     if (this.#orders.size > MOST_ORDERS) this.#forgetOther(order);
     return order;
   }

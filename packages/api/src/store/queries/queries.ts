@@ -38,7 +38,7 @@ import { momentOf } from '../items/item-snapshot.ts';
 import type { Moment, StoreParts } from '../parts.ts';
 import { planOptionsOf } from '../plan-options.ts';
 import { type Batch, Candidates, Stub } from './candidates.ts';
-import { KnownOrders } from './known-orders.ts';
+import { type KnownOrder, KnownOrders } from './known-orders.ts';
 import { LongPages } from './long-pages.ts';
 import {
   type Answer,
@@ -342,11 +342,12 @@ export class Queries {
     const { examined, extraWork, memory } = run;
     const { heldBytes } = memory;
     const chooser = this.#chooserOf(run, start);
+    const order = chooser === undefined ? this.#knownOrderOf(run, start) : undefined;
     const spans = spansOf(run, start, offset + rows);
     for (;;) {
       const { value: span, done: isLast } = await spans.next();
       run.narrowTo(span);
-      const page = await this.#orderedWithin(run, { chooser, start, offset, rows, isAll: isLast === true });
+      const page = await this.#orderedWithin(run, { chooser, order, start, offset, rows, isAll: isLast === true });
       if (page !== undefined) return page;
       // The work on a span without enough rows is not charged.
       Object.assign(run, { examined, extraWork });
@@ -360,21 +361,21 @@ export class Queries {
    *
    * @returns undefined for a page that is not full while documents outside the span may follow
    */
-  async #orderedWithin(run: Run, { chooser, start, offset, rows, isAll }: Wanted): Promise<Ordered | undefined> {
+  async #orderedWithin(run: Run, { chooser, order, start, offset, rows, isAll }: Wanted): Promise<Ordered | undefined> {
     const over = async (ordered: OrderedPage, batches: AsyncIterable<Offered>) => {
       const found = await this.#rowsOver(run, ordered, batches);
       return { ...found, rows: found.rows.slice(offset) };
     };
     const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
-    const { plan, context, memory, request } = run;
+    const { plan, context, memory } = run;
     const { heldBytes } = memory;
-    const isContinued = request.continuation !== undefined && start !== undefined && start.near === undefined;
     let choice: Ordered | undefined;
     if (chooser !== undefined) {
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
       choice = await over(choosing, this.#candidates.toChoose(run, chooser));
-    } else if (isContinued && plan.needsBody && hasLastingPlaces(plan)) {
-      choice = await this.#choiceByPlaces(run, start, rows);
+    } else if (order !== undefined) {
+      const { rows: found, ...choosing } = await this.#choiceByPlaces(run, order, start, offset + rows);
+      choice = { ...choosing, rows: found.slice(offset) };
     }
     if (choice !== undefined) {
       const { rows: chosen } = choice;
@@ -382,7 +383,7 @@ export class Queries {
       if (isMissing(choice)) return undefined;
       const { examined } = run;
       const page = await this.#rowsOfChosen(run, start, chosen);
-      if (chooser !== undefined) run.examined = examined;
+      if (chooser !== undefined || start === undefined) run.examined = examined;
       // If a chosen document was erased meanwhile, another one takes its place.
       if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
@@ -422,14 +423,27 @@ export class Queries {
     return { ordered, ...ordered.rows() };
   }
 
+  /**
+   * The order in which a page's rows are chosen by their places; undefined if that is not possible, or would not be worth
+   * it. A first page is mostly the only one, so it must have been asked for before.
+   */
+  #knownOrderOf({ plan, moment, request }: Run, start: OrderedStart | undefined): KnownOrder | undefined {
+    if (!plan.needsBody || !hasLastingPlaces(plan) || start?.near !== undefined) return undefined;
+    const { state, number } = moment.within;
+    const order = this.#knownOrders.of(state, plan, request.parameters as readonly QueryParameter[]);
+    const isWorthIt = start !== undefined || (order.asked > 1 && moment.items.rows.documents(number) === undefined);
+    return isWorthIt ? order : undefined;
+  }
+
   /** Chooses the rows of a page by the places of all rows, and remembers these for the next page. */
-  async #choiceByPlaces(run: Run, start: OrderedStart | undefined, most: number): Promise<Ordered> {
-    const { plan, context, moment, request } = run;
+  async #choiceByPlaces(run: Run, order: KnownOrder, start: OrderedStart | undefined, most: number): Promise<Ordered> {
+    const { plan, context } = run;
     const ordered = new OrderedPage(plan, context, start, most);
     const found = new DocumentPlaces(plan, context);
-    const order = this.#knownOrders.of(moment.within.state, request);
     return order.during(async () => {
       for await (const { rows, documents } of this.#candidates.toPlace(run, order)) {
+        // A first page is charged as if the order were not known, so that its charge does not depend on other requests.
+        if (start === undefined) run.examined += documents.length;
         run.counted(found, () => {
           for (const [index, row] of rows.entries()) {
             const document = documents[index]!;
@@ -439,7 +453,7 @@ export class Queries {
               if (Stub.rowOf(document) !== undefined) continue;
               places = found.of(document);
               this.#knownOrders.keep(order, row.position, places);
-              run.examined += 1;
+              if (start !== undefined) run.examined += 1;
             }
             ordered.offerPlaces(Chosen.of(Stub.of(row)), row.birth, places);
           }
@@ -578,6 +592,8 @@ type Ordered = ReturnType<OrderedPage['rows']> & { readonly ordered: OrderedPage
 interface Wanted {
   /** Chooses the documents of the rows without opening any. */
   readonly chooser: QueryPlan | undefined;
+  /** The order by which the rows are chosen instead, if their places are known, or kept for the next page. */
+  readonly order: KnownOrder | undefined;
   readonly start: OrderedStart | undefined;
   /** How many rows to skip, and how many to return after these. */
   readonly offset: number;
