@@ -69,17 +69,15 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
         if (partitionKey !== undefined)
           throw new Problem('bad-request', 'partitionKey needs an id: both together name an item.');
         const after = continuation === undefined ? undefined : Number(continuation);
-        if (after !== undefined && !Number.isSafeInteger(after)) {
+        if (after !== undefined && !Number.isSafeInteger(after * 2)) {
           throw new Problem('bad-request', 'The continuation belongs to the history of an item.');
         }
-        const placeOf = ({ revision }: HistoryEntry): number => revision!;
-        const read = (place: number | undefined, most: number) => store.containerHistory(container, place, most);
         return answerList(reply, limit, {
           head: { container: shapes.containerName(container) },
           name: 'events',
-          entries: readInParts(read, placeOf, { after, most: limit && limit + 1 }),
-          placeOf,
-          shapeOf: shapes.historyEntryShape,
+          entries: containerFacts(store, container, after, limit && limit + 1),
+          placeOf: ({ place }) => place,
+          shapeOf: ({ entry }) => shapes.historyEntryShape(entry),
         });
       }
       const item = itemOf(container, id, partitionKey);
@@ -186,6 +184,32 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
 }
 
 type Page = Awaited<ReturnType<StoreApi['disappearances']>>;
+
+/**
+ * What is on record of a container after a place, in order. The place of each of its own facts is the fact's revision.
+ * If it was deleted with its database, that is in the database's stream, and its place is half-way to the next fact.
+ */
+async function* containerFacts(
+  store: StoreApi,
+  container: ContainerState,
+  after: number | undefined,
+  most: number | undefined,
+): AsyncGenerator<{ readonly place: number; readonly entry: HistoryEntry }> {
+  const deletion = await store.deletionWithDatabase(container);
+  let withDatabase = deletion && { place: deletion.afterRevision + 0.5, entry: deletion.entry };
+  if (withDatabase !== undefined && after !== undefined && withDatabase.place <= after) withDatabase = undefined;
+  const read = (place: number | undefined, count: number) => store.containerHistory(container, place, count);
+  const own = readInParts(read, ({ revision }) => revision!, { after: after && Math.floor(after), most });
+  for await (const entry of own) {
+    const place = entry.revision!;
+    if (withDatabase !== undefined && withDatabase.place < place) {
+      yield withDatabase;
+      withDatabase = undefined;
+    }
+    yield { place, entry };
+  }
+  if (withDatabase !== undefined) yield withDatabase;
+}
 
 function disappearancesPage(
   store: StoreApi,

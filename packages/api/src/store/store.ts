@@ -444,6 +444,7 @@ export class Store implements StoreApi {
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
   historyPage: StoreApi['historyPage'] = (...args) => this.#histories.historyPage(...args);
   containerHistory: StoreApi['containerHistory'] = (...args) => this.#histories.containerHistory(...args);
+  deletionWithDatabase: StoreApi['deletionWithDatabase'] = (...args) => this.#histories.deletionWithDatabase(...args);
   explain: StoreApi['explain'] = (...args) =>
     this.#observer.operation('explain', () => this.#histories.explain(...args));
   contentAt: StoreApi['contentAt'] = (...args) => this.#reads.contentAt(...args);

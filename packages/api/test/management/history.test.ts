@@ -232,6 +232,34 @@ describe('history', () => {
     expect((await world.ask('GET', `${ORDERS}/history?continuation=0.1`)).statusCode).toBe(400);
   });
 
+  test('of a container that was deleted with its database says so, whole and in pages', async () => {
+    const { rid } = world.store.container('shop', 'orders');
+    await world.ask('PUT', `${ORDERS}/retention-floor`, { body: { seconds: 1, reason: 'a test' } });
+    await world.store.deleteDatabase(WRITER, 'shop');
+    const query = new URLSearchParams({ rid }).toString();
+    await world.ask('PUT', `${ORDERS}/retention-floor?${query}`, { body: { seconds: 2, reason: 'a test' } });
+    const { events } = await world.get(`${ORDERS}/history?${query}`);
+    expect(events).toMatchObject([
+      { type: 'ContainerCreated' },
+      { type: 'RetentionFloorChanged' },
+      { type: 'DatabaseDeleted', actor: WRITER.actor, occurredAt: expect.stringMatching(/^2026-11-21T10/) as string },
+      { type: 'RetentionFloorChanged' },
+    ]);
+    for (const limit of [1, 2, 3, 4]) {
+      const paged: unknown[] = [];
+      for (let more: string | undefined = ''; more !== undefined;) {
+        const page = (await world.get(`${ORDERS}/history?${query}&limit=${limit}${more}`)) as unknown as {
+          readonly events: readonly unknown[];
+          readonly continuation?: string;
+        };
+        expect(page.events.length).toBeLessThanOrEqual(limit);
+        paged.push(...page.events);
+        more = page.continuation && `&continuation=${page.continuation}`;
+      }
+      expect(paged).toEqual(events);
+    }
+  });
+
   test('of an item comes in pages if a limit is given, over all its lives, and each page reads no more than it needs', async () => {
     const deleted = async () => {
       await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'a', '["ann"]');

@@ -113,6 +113,13 @@ export interface HistoryApi {
    * @param limit the most facts; all by default
    */
   containerHistory(container: ContainerState, afterRevision?: number, limit?: number): Promise<readonly HistoryEntry[]>;
+  /**
+   * The deletion of the container's database, if the container was deleted by that, and after which of the container's
+   * own facts it was recorded.
+   */
+  deletionWithDatabase(
+    container: ContainerState,
+  ): Promise<{ readonly afterRevision: number; readonly entry: HistoryEntry } | undefined>;
   explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
   /**
    * The content of a visible item at an instant, or at a revision of its life.

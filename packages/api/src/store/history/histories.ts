@@ -3,6 +3,7 @@ import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/sta
 import { WithdrawnLater } from '@epitaph/core/container/withdrawn-later.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
 import {
@@ -157,6 +158,19 @@ export class Histories {
     const events = await this.#parts.ports.log.readStream(containerStream(container.rid), part);
     return events.map((event) => entryOf(event, 0));
   }
+
+  readonly deletionWithDatabase: HistoryApi['deletionWithDatabase'] = async ({ rid, databaseRid }) => {
+    if (this.#parts.catalog.containerByRid(rid)?.state.status === 'deleted') return undefined;
+    const { log } = this.#parts.ports;
+    const stream = containerStream(rid);
+    const [deletion, last] = [await log.readLast(databaseStream(databaseRid)), await log.readLast(stream)];
+    if (deletion?.type !== 'DatabaseDeleted' || last === undefined) return undefined;
+    // Holds and floors of a deleted container can still change. If some of its facts are lost, the place is not known.
+    const before = await lastBy(log, stream, last.revision, ({ position }) => position < deletion.position);
+    const { revision } = before === undefined || before === 'truncated' ? last : before;
+    const { revision: _, ...entry } = entryOf(deletion, 0);
+    return { afterRevision: revision, entry };
+  };
 
   async actionsOnStore(): Promise<HistoryEntry[]> {
     return (await actionsOnStore(this.#parts.ports.log)).map((event) => entryOf(event, 0));
