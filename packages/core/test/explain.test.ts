@@ -419,6 +419,21 @@ describe('explaining a life that was deleted', () => {
     expect(course(deleted, edgesOf(deleted))).toEqual(['never-existed', 'live 0', 'deleted 0', 'purged 0']);
   });
 
+  it('says of a life that a restore has ended that its key was gone, so that nobody takes the restore for the reason', () => {
+    const write = { atMs: T0, ttl: null };
+    const end = {
+      kind: 'deleted',
+      atMs: T0 + 10_000,
+      recordedAtMs: T0 + 10_000,
+      recordedBy: 'system:restore',
+    } as const;
+    const lives = [{ life: 0, writes: [write], end }];
+    expect(explainAt({ container: container(timeline), lives }, T0 + 20_000).sentence).toContain(
+      `was deleted at ${isoTime(T0 + 10_000)} by system:restore, because its key was gone when the store was restored: ` +
+        'destroyed by an erasure after the backup was made, or lost. ',
+    );
+  });
+
   it('gives the same reasons before and after the purge', async () => {
     const [before, after] = [await makeDeleted(false), await makeDeleted(true)];
     for (const atMs of edgesOf(after))

@@ -9,6 +9,9 @@ import type { ErasureRequest, LifeFacts, LifePurge, LifeWrite } from './life.ts'
 
 export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
 
+/** Who ends lives in a restore, and places the holds that only the vault still has. */
+export const RESTORE_ACTOR = 'system:restore';
+
 /** Why an item is or is not there at an instant: data, and one sentence that says the same. Times in milliseconds. */
 export interface Explanation {
   readonly state: ItemStateName;
@@ -156,7 +159,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
       ...content.facts,
       ...recorded(facts.end.atMs),
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)}${facts.end.withPartitionKey === true ? ' with all of its partition key' : ''} by ${facts.end.recordedBy}.${content.words}`,
+      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)}${facts.end.withPartitionKey === true ? ' with all of its partition key' : ''} by ${deleterInWords(facts.end.recordedBy)}.${content.words}`,
       deletedAtMs: facts.end.atMs,
     };
   }
@@ -351,6 +354,12 @@ function keptInWords(
 
 const feedInWords = ({ untilMs, hasBegun }: FeedFloor): string =>
   hasBegun ? isoTime(untilMs) : `${isoTime(untilMs)} at the earliest (its end is not on record yet)`;
+
+/** A restore ends lives whose keys are gone. Who had ended them before was recorded after the backup, if at all. */
+const deleterInWords = (actor: string): string =>
+  actor === RESTORE_ACTOR
+    ? `${actor}, because its key was gone when the store was restored: destroyed by an erasure after the backup was made, or lost`
+    : actor;
 
 function ruleInWords(expiry: Expiry, containerName: string): string {
   return expiry.rule === 'item-ttl'

@@ -9,6 +9,7 @@ import {
 import type { KeysOfLives, LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { RESTORE_ACTOR } from '@epitaph/core/history/explain.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -56,7 +57,7 @@ export interface RestoredFrom {
 /** Names below the backup folder; none of them can lead out of it. */
 const FOLDER = /^[\p{L}\p{N}_][\p{L}\p{N}_.-]*(?:\/[\p{L}\p{N}_][\p{L}\p{N}_.-]*)*$/u;
 /** The caller under which a restore acts. */
-export const RESTORE: Caller = { actor: 'system:restore', correlationId: crypto.randomUUID() };
+export const RESTORE: Caller = { actor: RESTORE_ACTOR, correlationId: crypto.randomUUID() };
 
 /** Takes backups of a running store, and makes a restored store agree with what was erased since the backup. */
 export class Backups {
