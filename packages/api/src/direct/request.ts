@@ -120,6 +120,7 @@ const FLAGS: Readonly<Record<number, string>> = {
 
 /** Tokens that contain the number of a header. */
 const NUMBERS: Readonly<Record<number, string>> = {
+  0x0014: 'x-ms-documentdb-expiry-seconds',
   0x0043: 'x-ms-documentdb-responsecontinuationtokenlimitinkb',
   0x00a2: 'x-ms-cosmos-sdk-supportedcapabilities',
   0x00b2: 'x-ms-cosmos-changefeed-wire-format-version',
