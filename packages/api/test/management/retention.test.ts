@@ -744,7 +744,10 @@ describe('a recovery', () => {
     await place('h', { items: [{ id: 'a', partitionKey: ['ann'] }] });
     await advance(60);
     await world.write('a');
-    expect(await recover('a')).toMatchObject({ status: 409, body: { code: 'already-exists' } });
+    expect(await recover('a')).toMatchObject({
+      status: 409,
+      body: { code: 'already-exists', detail: expect.stringMatching(/^The item is visible\./) as string },
+    });
     await advance(60);
     await release('h');
     await purge();

@@ -61,7 +61,11 @@ export class Recoveries {
    */
   readonly recover: RetentionApi['recoverItem'] = async (caller, container, id, partitionKey, { reason, life }) => {
     const { source, isThere } = await this.#ended(container, id, partitionKey, life);
-    if (isThere) throw new Refusal('already-exists');
+    if (isThere)
+      throw new Refusal(
+        'already-exists',
+        'The item is visible. An earlier life can be brought back when this one has ended.',
+      );
     const fromLife = source.life;
     if ((await this.#content(container, source)) === undefined) throw contentErased(source);
     const item = withoutContainer(container.rid, parseItemStream(source.stream)!.prefix);
