@@ -465,7 +465,7 @@ function queryMetricsHeader(
     // Includes looking up and loading; clients subtract these to get the time of the engine itself.
     VMExecutionTimeInMs: millisecondsTaken(totalMs - compileMs - planMs),
     indexLookupTimeInMs: milliseconds(lookupMs),
-    documentLoadTimeInMs: milliseconds(loadMs),
+    documentLoadTimeInMs: milliseconds(examined > 0 ? Math.max(0.01, loadMs) : loadMs),
     systemFunctionExecuteTimeInMs: milliseconds(0),
     userFunctionExecuteTimeInMs: milliseconds(0),
     retrievedDocumentCount: examined,

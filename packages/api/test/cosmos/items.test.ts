@@ -434,9 +434,16 @@ describe('a feed of items', () => {
   });
 
   /** The query metrics with which a page with these measurements is answered. */
-  async function metricsToldOf(metrics: Awaited<ReturnType<StoreApi['queryItems']>>['metrics']): Promise<string[]> {
+  async function metricsToldOf(
+    metrics: Awaited<ReturnType<StoreApi['queryItems']>>['metrics'],
+    examined = 7,
+  ): Promise<string[]> {
     const inner = fakeStore();
-    const queryItems: StoreApi['queryItems'] = async (...given) => ({ ...(await inner.queryItems(...given)), metrics });
+    const queryItems: StoreApi['queryItems'] = async (...given) => ({
+      ...(await inner.queryItems(...given)),
+      examined,
+      metrics,
+    });
     const app = await shop({ store: { ...inner, queryItems } });
     const headers = { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' };
     const reply = await call(app, 'POST', DOCS, { headers, body: { query: 'SELECT * FROM c' } });
@@ -454,12 +461,15 @@ describe('a feed of items', () => {
   });
 
   test('reports no time of 0 for work that was done, however quickly', async () => {
-    const metrics = await metricsToldOf({ totalMs: 0.004, compileMs: 0.002, planMs: 0.001, lookupMs: 0, loadMs: 0 });
+    const measured = { totalMs: 0.004, compileMs: 0.002, planMs: 0.001, lookupMs: 0, loadMs: 0 };
+    const metrics = await metricsToldOf(measured);
     expect(metrics).toContain('totalExecutionTimeInMs=0.01');
     expect(metrics).toContain('queryCompileTimeInMs=0.01');
     expect(metrics).toContain('queryLogicalPlanBuildTimeInMs=0.01');
     expect(metrics).toContain('VMExecutionTimeInMs=0.01');
+    expect(metrics).toContain('documentLoadTimeInMs=0.01');
     expect(metrics).toContain('indexLookupTimeInMs=0.00');
+    expect(await metricsToldOf(measured, 0)).toContain('documentLoadTimeInMs=0.00');
   });
 
   test('reports which parts of a filter were decided before documents were read', async () => {
