@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { parseQuery, planQuery, type QueryParameter, type RowPlace } from '@epitaph/query';
-import { KnownOrders } from '@epitaph/api/store/queries/known-orders.ts';
+import { type KnownOrder, KnownOrders } from '@epitaph/api/store/queries/known-orders.ts';
 
 const DEFINITION: ContainerDefinition = {
   partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
@@ -66,9 +66,11 @@ describe('the known order of a query', () => {
     await order.during(async () => {
       await order.during(async () => {
         orders.erased([5]);
+        return { used: 0 };
       });
       orders.keep(order, 5, at('a'));
       orders.keep(order, 6, at('a'));
+      return { used: 0 };
     });
     expect(order.get(5)).toBeUndefined();
     expect(order.get(6)).toBeDefined();
@@ -81,23 +83,43 @@ describe('the known order of a query', () => {
     expect(order.get(1)).toBeUndefined();
   });
 
-  it('has limited room: the least recently used one is forgotten, and one that fills all of it begins anew', () => {
-    const orders = new KnownOrders();
-    const [older, newer] = ['older', 'newer'].map((sql) => orderOf(orders, sql));
-    for (const order of [older!, newer!]) orders.keep(order, 0, LONG);
-    // This one is now used later than the other.
-    const last = orderOf(orders, 'older');
-    let position = 1;
-    while (!last.isFull && position < 1_000_000) {
-      orders.keep(last, position, LONG);
-      position += 1;
+  /** Keeps places under ascending positions until there is no room for more. Returns the first position without room. */
+  function fill(orders: KnownOrders, order: KnownOrder): number {
+    for (let position = 1; ; position += 1) {
+      orders.keep(order, position, LONG);
+      if (order.get(position) === undefined) return position;
     }
+  }
+
+  it('has limited room, for which the least recently used one is forgotten', () => {
+    const orders = new KnownOrders();
+    for (const name of ['older', 'newer']) orders.keep(orderOf(orders, name), 0, LONG);
+    // This one is used later than the other now.
+    const last = orderOf(orders, 'older');
+    fill(orders, last);
     expect(last.bytes).toBeGreaterThan(1024 * 1024);
     expect(last.bytes).toBeLessThanOrEqual(32 * 1024 * 1024);
-    expect(last.get(0)).toBeDefined();
-    expect(last.get(position - 1)).toBeUndefined();
     expect(orderOf(orders, 'newer').get(0)).toBeUndefined();
-    expect(orderOf(orders, 'older').get(0)).toBeUndefined();
+    expect(orderOf(orders, 'older').get(0)).toBeDefined();
+  });
+
+  it('counts places that two runs have kept once', () => {
+    const orders = new KnownOrders();
+    const order = orderOf(orders, 'one');
+    orders.keep(order, 1, LONG);
+    const { bytes } = order;
+    orders.keep(order, 1, LONG);
+    expect(order.bytes).toBe(bytes);
+  });
+
+  it('begins anew when it is full of places that are not used any more', async () => {
+    const orders = new KnownOrders();
+    const order = orderOf(orders, 'one');
+    const kept = fill(orders, order) - 1;
+    await order.during(async () => ({ used: kept }));
+    expect(orderOf(orders, 'one')).toBe(order);
+    await order.during(async () => ({ used: kept / 2 - 1 }));
+    expect(orderOf(orders, 'one')).not.toBe(order);
   });
 
   it('is forgotten when many other queries were asked', () => {

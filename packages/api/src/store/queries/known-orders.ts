@@ -22,9 +22,10 @@ export class KnownOrder {
   readonly definition: ContainerDefinition;
   /** How often it was asked for. */
   asked = 0;
-  /** Whether places could not be kept for want of room. */
-  isFull = false;
   bytes = 0;
+  /** Whether there was no room for some places, while many of those that are kept are of versions that were replaced. */
+  isStale = false;
+  #isFull = false;
   readonly #places = new Map<number, readonly RowPlace[]>();
   #runs = 0;
   /** Positions that were erased during a run, which may have read their content before. */
@@ -41,9 +42,10 @@ export class KnownOrder {
   /** @param makeRoom returns whether there is room for so many bytes more */
   keep(position: number, places: readonly RowPlace[], makeRoom: (bytes: number) => boolean): void {
     const bytes = ENTRY_BYTES + bytesOfPlaces(places);
-    if (bytes > MOST_OF_DOCUMENT || this.#erased.has(position)) return;
+    // Another run may have kept the same.
+    if (bytes > MOST_OF_DOCUMENT || this.#erased.has(position) || this.#places.has(position)) return;
     if (!makeRoom(bytes)) {
-      this.isFull = true;
+      this.#isFull = true;
       return;
     }
     this.#places.set(position, places);
@@ -59,10 +61,13 @@ export class KnownOrder {
     }
   }
 
-  async during<Result>(run: () => Promise<Result>): Promise<Result> {
+  /** @param run returns how many of the places it used, with its result */
+  async during<Result extends { readonly used: number }>(run: () => Promise<Result>): Promise<Result> {
     this.#runs += 1;
     try {
-      return await run();
+      const result = await run();
+      if (this.#isFull && result.used < this.#places.size / 2) this.isStale = true;
+      return result;
     } finally {
       this.#runs -= 1;
       if (this.#runs === 0) this.#erased.clear();
@@ -84,8 +89,7 @@ export class KnownOrders {
   of({ rid, definition }: ContainerState, plan: QueryPlan, parameters: readonly QueryParameter[]): KnownOrder {
     const question = hash('sha256', `${rid} ${placesText(plan, parameters)}`);
     const known = this.#orders.get(question);
-    // In an order that is full, many places may be of versions that were replaced since.
-    const order = known?.definition === definition && !known.isFull ? known : new KnownOrder(definition);
+    const order = known?.definition === definition && !known.isStale ? known : new KnownOrder(definition);
     this.#orders.delete(question);
     this.#orders.set(question, order);
     order.asked += 1;
@@ -95,7 +99,7 @@ export class KnownOrders {
 
   keep(order: KnownOrder, position: number, places: readonly RowPlace[]): void {
     order.keep(position, places, (bytes) => {
-      while (this.#bytes + bytes > MOST_BYTES) if (!this.#forgetOther(order)) return false;
+      while (order.bytes + this.#bytesBeside(order) + bytes > MOST_BYTES) if (!this.#forgetOther(order)) return false;
       return true;
     });
   }
@@ -106,9 +110,9 @@ export class KnownOrders {
     else for (const order of this.#orders.values()) order.erased(positions);
   }
 
-  get #bytes(): number {
+  #bytesBeside(order: KnownOrder): number {
     let sum = 0;
-    for (const { bytes } of this.#orders.values()) sum += bytes;
+    for (const other of this.#orders.values()) if (other !== order) sum += other.bytes;
     return sum;
   }
 

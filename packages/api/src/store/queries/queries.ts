@@ -441,6 +441,7 @@ export class Queries {
     const ordered = new OrderedPage(plan, context, start, most);
     const found = new DocumentPlaces(plan, context);
     return order.during(async () => {
+      let used = 0;
       for await (const { rows, documents } of this.#candidates.toPlace(run, order)) {
         // A first page is charged as if the order were not known, so that its charge does not depend on other requests.
         if (start === undefined) run.examined += documents.length;
@@ -454,13 +455,13 @@ export class Queries {
               places = found.of(document);
               this.#knownOrders.keep(order, row.position, places);
               if (start !== undefined) run.examined += 1;
-            }
+            } else used += 1;
             ordered.offerPlaces(Chosen.of(Stub.of(row)), row.birth, places);
           }
         });
       }
       await this.#toEnd(run, ordered, ordered.finishing());
-      return { ordered, ...ordered.rows() };
+      return { ordered, ...ordered.rows(), used };
     });
   }
 
