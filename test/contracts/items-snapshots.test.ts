@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { SqliteItemsSnapshots } from '@epitaph/storage/sqlite/sqlite-items-snapshots.ts';
 import { TestFolder } from './sqlite-folder.ts';
@@ -29,7 +30,7 @@ describe('snapshots of the items in SQLite', () => {
   };
 
   it('that have overlapped for a long time leave a gap in which the journal can be emptied', async () => {
-    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, { afterMs: 0, maxWaitMs: 10_000 });
+    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, { afterMs: 0, maxWaitMs: 600_000 });
     const [one, another] = [await snapshots.open(), snapshots.open()];
     let isOpen = false;
     void another.then(() => (isOpen = true));
@@ -40,15 +41,19 @@ describe('snapshots of the items in SQLite', () => {
     // A snapshot that has overlapped with no other leaves no gap: the next one opens at once.
     const next = await snapshots.open();
     expect(isEmptied()).toBe(false);
+    // Those that overlap later leave another gap.
+    const last = snapshots.open();
     await next.close();
     expect(isEmptied()).toBe(true);
+    await (await last).close();
     snapshots.close();
   });
 
   it('are opened without a gap if the others are not closed in time, or have not overlapped for long', async () => {
     for (const gaps of [
       { afterMs: 0, maxWaitMs: 10 },
-      { afterMs: 60_000, maxWaitMs: 60_000 },
+      // Longer than they have overlapped, but not longer than the process has been running.
+      { afterMs: systemClocks.monotonicMs(), maxWaitMs: 600_000 },
     ]) {
       const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, gaps);
       const open = [await snapshots.open(), await snapshots.open(), await snapshots.open()];
@@ -84,9 +89,64 @@ describe('snapshots of the items in SQLite', () => {
     expect(emptied).toBe(1);
     await (await snapshots.open()).close();
     expect(emptied).toBe(1);
-    const failing = snapshots.whileErasing(() => Promise.reject(new Error('the disk is full')));
+    const failing = snapshots.whileErasing(async () => {
+      await sleep(5);
+      throw new Error('the disk is full');
+    });
+    const meanwhile = snapshots.open();
     await expect(failing).rejects.toThrow('full');
+    await (await meanwhile).close();
+    snapshots.close();
+  });
+
+  it('that are closed before the writer has said what it erased have the journal emptied, too', async () => {
+    let emptied = 0;
+    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), async () => {
+      emptied++;
+      // The writer tries again with its next group.
+      throw new Error('the disk is full');
+    });
+    const ends: (() => void)[] = [];
+    const erase = () => snapshots.whileErasing(() => new Promise((resolve) => ends.push(resolve)));
+    const open = await snapshots.open();
+    const first = erase();
+    await open.close();
+    expect(emptied).toBe(1);
+    ends[0]!();
+    await first;
     await (await snapshots.open()).close();
+    expect(emptied).toBe(1);
+    // This one waits only for the erasure that has begun before it.
+    const second = erase();
+    const another = snapshots.open();
+    await sleep(1);
+    const third = erase();
+    ends[1]!();
+    await second;
+    await (await another).close();
+    expect(emptied).toBe(2);
+    ends[2]!();
+    await third;
+    snapshots.close();
+  });
+
+  it('are not opened before the later of two erasures has ended', async () => {
+    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing);
+    const ends: (() => void)[] = [];
+    const erase = () => snapshots.whileErasing(() => new Promise((resolve) => ends.push(resolve)));
+    const [first, second] = [erase(), erase()];
+    ends[0]!();
+    await first;
+    let isOpen = false;
+    const next = snapshots.open().then((opened) => {
+      isOpen = true;
+      return opened;
+    });
+    await sleep(20);
+    expect(isOpen).toBe(false);
+    ends[1]!();
+    await second;
+    await (await next).close();
     snapshots.close();
   });
 });

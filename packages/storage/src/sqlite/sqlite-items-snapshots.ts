@@ -55,6 +55,8 @@ export class SqliteItemsSnapshots {
     if (this.#open > 0 && monotonicMs() - this.#sinceMs >= this.#gaps.afterMs) this.#gap ??= this.#makeGap();
     await this.#gap;
     await this.#erasing;
+    // Another erasing may have begun meanwhile.
+    this.#isJournalLeft ||= this.#erasing !== undefined;
     const snapshot =
       this.#kept.pop() ??
       new Snapshot(openForReading(this.#file, { cacheKiB: CACHE_KIB }), (closed) => this.#takeBack(closed));
@@ -69,6 +71,8 @@ export class SqliteItemsSnapshots {
    * closed.
    */
   async whileErasing(erase: () => Promise<void>): Promise<void> {
+    // Known from the start, since the last snapshot may be closed after the writer has tried, and before it has said so.
+    this.#isJournalLeft ||= this.#open > 0;
     const done = erase();
     const erasing = done.catch(() => {});
     this.#erasing = erasing;
@@ -76,7 +80,6 @@ export class SqliteItemsSnapshots {
       await done;
     } finally {
       if (this.#erasing === erasing) this.#erasing = undefined;
-      this.#isJournalLeft ||= this.#open > 0;
     }
   }
 
