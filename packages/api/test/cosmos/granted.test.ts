@@ -44,6 +44,9 @@ const store: StoreApi = Object.assign(fakeStore(), {
       'patchItem',
       'deleteItem',
       'batchItems',
+      'snapshotItems',
+      'listScripts',
+      'scriptToRun',
     ].map((name) => [name, async (...asked: unknown[]) => void reached.push(asked)]),
   ),
 });
@@ -178,6 +181,25 @@ describe('the store that a token’s holder gets', () => {
       expect(await isLet(() => granted.listItems(orders, { ...page, range: wider }))).toBe(false);
     }
     expect(await isLet(() => granted.listItems(orders, { ...page, range, partitionKey: BOB }))).toBe(false);
+  });
+
+  test('has the scripts of its container, unless the grant is for one item, and runs them only if it may write', async () => {
+    for (const [target, writes] of [
+      [{}, true],
+      [{}, false],
+      [{ partitionKey: ANN }, true],
+      [{ item: { id: 'o1' } }, true],
+    ] as const) {
+      const granted = grantedStore(store, grantOf(target, writes));
+      for (const container of [orders, others]) {
+        const isOfAll = container === orders && !('item' in target);
+        const lists = await isLet(() => granted.listScripts(container, 'user-defined-function'));
+        const runs = await isLet(() => granted.scriptToRun(container, 'stored-procedure', 'p'));
+        const reads = await isLet(() => granted.snapshotItems(container));
+        const about = JSON.stringify([target, writes, container.name]);
+        expect([lists, runs, reads], about).toEqual([isOfAll, isOfAll && writes, container === orders]);
+      }
+    }
   });
 
   test('finds the database and container of the grant, and no others', async () => {
