@@ -2,6 +2,7 @@ import {
   ChangeFeedStartFrom,
   CosmosClient,
   PartitionKeyDefinitionVersion,
+  PartitionKeyKind,
   PermissionMode,
   type ErrorResponse,
   type PermissionDefinition,
@@ -211,6 +212,43 @@ describe('permissions', () => {
     expect(await create({ permissionMode: 'write' })).toBe(400);
     expect(await create({ resourcePartitionKey: ['a', 'b'] })).toBe(400);
     expect(await create({ resourcePartitionKey: [{ a: 1 }] })).toBe(400);
+    expect(await create({ resource: `dbs/${database.id}/users/ann` })).toBe(400);
+    // Neither the database's name nor the container's is valid in a URL.
+    expect(await create({ resource: 'dbs/100%/colls/100%' })).toBe(404);
+  });
+
+  test('are for the partition key that they name, and for the item’s own if its link has rids', async () => {
+    const { user, container, database } = await shop();
+    const create = async (definition: object) => {
+      const id = crypto.randomUUID();
+      const body = { id, permissionMode: PermissionMode.Read, resource: container.url, ...definition };
+      return (await user.permissions.create(body as PermissionDefinition)).resource;
+    };
+    const { resource: o1 } = await container.item('o1', 'ann').read();
+    const item = o1!._self;
+    expect(await statusOf(create({ resource: item, resourcePartitionKey: ['bob'] }))).toBe(400);
+    expect(await create({ resource: item, resourcePartitionKey: ['ann'] })).toMatchObject({ resource: item });
+    // In a link of names, what looks like an item's rid is an id.
+    await container.items.create({ id: o1!._rid, customer: 'bob', total: 3 });
+    const named = await create({ resource: `${container.url}/docs/${o1!._rid}` });
+    const ofNamed = holding(named!._token, { user, container, database });
+    expect(await statusOf(ofNamed.item('o1', 'ann').read())).toBe(403);
+    expect((await ofNamed.item(o1!._rid, 'bob').read()).resource).toMatchObject({ total: 3 });
+    // A single value need not be in an array.
+    const ofBob = holding((await create({ resourcePartitionKey: 'bob' }))!._token, { user, container, database });
+    expect(await statusOf(ofBob.item('o1', 'ann').read())).toBe(403);
+    expect((await ofBob.item('o2', 'bob').read()).resource).toMatchObject({ total: 2 });
+    // Null is no partition key: all of the container.
+    const all = await create({ resourcePartitionKey: null });
+    expect(all).not.toHaveProperty('resourcePartitionKey');
+    const ofAll = holding(all!._token, { user, container, database });
+    expect((await ofAll.item('o2', 'bob').read()).resource).toMatchObject({ total: 2 });
+    const paths = ['/tenant', '/customer'];
+    const { container: other } = await database.containers.create({
+      id: 'hierarchical',
+      partitionKey: { paths, kind: PartitionKeyKind.MultiHash, version: 2 },
+    });
+    expect(await statusOf(create({ resource: other.url, resourcePartitionKey: ['t'] }))).toBe(400);
   });
 
   test('have tokens that are valid for 10 seconds to 24 hours', async () => {

@@ -108,6 +108,11 @@ describe('computed properties', () => {
       const replaced = container.replace({ ...resource!, computedProperties: definitions });
       await expect(replaced).rejects.toMatchObject({ code: 400 });
     }
+    const most = Array.from({ length: 20 }, (_, index) => property(`cp${index}`.padEnd(256, 'x')));
+    await world.container({ computedProperties: most });
+    await expect(world.container({ computedProperties: [property('x'.repeat(257))] })).rejects.toMatchObject({
+      code: 400,
+    });
     expect((await container.read()).resource?.computedProperties).toEqual(computedProperties);
     await expect(world.container({ computedProperties: [property('cp'), property('cp')] })).rejects.toMatchObject({
       message: expect.stringContaining("Computed property name 'cp' cannot be used in multiple definitions."),

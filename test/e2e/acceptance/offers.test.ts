@@ -152,7 +152,15 @@ describe('the throughput of a container', () => {
     for (const amount of [0, 399, 450, 400.5, 2_000_000]) {
       expect((await refusalOf(replace(withThroughput(offer, amount)))).code).toBe(400);
     }
-    expect((await refusalOf(replace({ ...offer, id: offer.id, content: undefined } as never))).code).toBe(400);
+    for (const changed of [
+      { content: undefined },
+      { content: {} },
+      { content: { offerThroughput: null } },
+      { offerResourceId: 'another' },
+    ]) {
+      expect((await refusalOf(replace({ ...offer, ...changed } as never))).code, JSON.stringify(changed)).toBe(400);
+    }
+    expect((await create('/dbs', { 'x-ms-offer-throughput': '399' }, { id: 'too low' })).status).toBe(400);
     expect((await world.client.offer(offer.id).read()).resource).toEqual(offer);
   });
 });
@@ -173,6 +181,23 @@ describe('an offer', () => {
     const { resource } = await put(500, offer._etag);
     expect((await refusalOf(put(600, offer._etag))).code).toBe(412);
     expect((await put(600, resource!._etag)).resource!.content).toMatchObject({ offerThroughput: 600 });
+  });
+
+  test('tells the highest throughput that it had and the lowest that it may have, and is not sent to a client that has it', async () => {
+    const offer = await offerOf(await world.container({ throughput: 600 }));
+    const { resource: lowered, headers } = await replace(withThroughput(offer, 400));
+    expect(headers['x-ms-cosmos-min-throughput']).toBe('400');
+    expect(lowered!.content).toMatchObject({
+      offerIsAutoScaleEnabled: false,
+      offerMinimumThroughputParameters: { maxThroughputEverProvisioned: 600 },
+    });
+    const { id } = await offerOf(await world.container({ maxThroughput: 4_000 }));
+    const autoscale = await world.client.offer(id).read();
+    expect(autoscale.headers['x-ms-cosmos-min-throughput']).toBe('1000');
+    expect(autoscale.resource!.content).toMatchObject({ offerIsAutoScaleEnabled: true });
+    const get = (etag: string) =>
+      raw(world.endpoint, 'GET', `/offers/${offer.id}`, { headers: { 'if-none-match': etag } });
+    expect([(await get(lowered!._etag)).status, (await get(offer._etag)).status]).toEqual([304, 200]);
   });
 
   test('is deleted with its container', async () => {

@@ -1,5 +1,5 @@
 import { type Container, TriggerOperation, TriggerType } from '@azure/cosmos';
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
 import { READ_ONLY_KEY, CALLER, refusalOf, World } from '../support/world.ts';
 
@@ -468,11 +468,36 @@ describe('a stored procedure', () => {
         ['a', 'b'].map((id) => ({ operationType: 'Upsert' as const, resourceBody: { id, customer: 'ann', n } })),
         'ann',
       );
+    /** How many snapshots are open. One that is never closed would keep the journal from being emptied. */
+    let open = 0;
+    let opened = 0;
     beforeEach(async () => {
+      [open, opened] = [0, 0];
+      const { snapshotItems } = world.store;
+      vi.spyOn(world.store, 'snapshotItems').mockImplementation(async (...asked) => {
+        const snapshot = await snapshotItems(...asked);
+        const { close } = snapshot;
+        let isClosed = false;
+        snapshot.close = async () => {
+          if (!isClosed) open -= 1;
+          isClosed = true;
+          await close.call(snapshot);
+        };
+        open += 1;
+        opened += 1;
+        expect(open).toBe(1);
+        return snapshot;
+      });
       await both(1);
+    });
+    afterEach(() => {
+      vi.restoreAllMocks();
+      expect(open).toBe(0);
     });
 
     test('if it reads them one by one', async () => {
+      const once = answering(`${READ} read('a', (a) => read('b', (b) => tell(a, b)));`);
+      expect(await runWhile('readItem', () => both(3), once)).toEqual([3, 3]);
       const body = answering(`${READ} read('a', (a) => read('b', (b) => read('a', (again) => tell(a, b, again))));`);
       // Before the second read the script has no snapshot yet, and so it is run again.
       expect(await runWhile('readItem', () => both(2), body)).toEqual([2, 2, 2]);
@@ -543,6 +568,44 @@ describe('a stored procedure', () => {
       const deletes = () => container.item('b', 'ann').delete();
       expect(await runWhile('queryItems', deletes, bySelf)).toEqual([1, 1]);
       expect((await run(bySelf)).resource).toEqual([1]);
+      await both(2);
+      const erases = async () => {
+        await deletes();
+        await world.purge();
+      };
+      expect(await runWhile('queryItems', erases, bySelf)).toEqual([2]);
+      const byId = answering(`${READ}
+        query('SELECT VALUE COUNT(1) FROM c', ([count]) => read('b', (b) => tell(count, b)));`);
+      await both(3);
+      expect(await runWhile('queryItems', erases, byId)).toEqual([1, 404]);
+    });
+
+    test('but no link leads to an item of another partition key, or to one that was deleted before', async () => {
+      const { resource: other } = await container.items.create({ id: 'a', customer: 'bob', n: 9 });
+      const { resource: gone } = await put('gone');
+      await container.item('gone', 'ann').delete();
+      const reads = `function (link) {
+        const c = getContext().getCollection();
+        c.readDocument(link, (error, found) => getContext().getResponse().setBody(error ? error.number : found.n));
+      }`;
+      expect((await run(reads, [gone!._self])).resource).toBe(404);
+      expect((await run(reads, [other!._self])).resource).toBe(400);
+    });
+
+    test('each of several triggers for itself, and with no snapshot between them', async () => {
+      const body = `function () {
+        const c = getContext().getCollection();
+        c.queryDocuments(c.getSelfLink(), 'SELECT * FROM c', (error) => { if (error) throw error; });
+      }`;
+      const triggerOperation = TriggerOperation.All;
+      await container.scripts.triggers.create({ id: 'pre', body, triggerType: TriggerType.Pre, triggerOperation });
+      await container.scripts.triggers.create({ id: 'post', body, triggerType: TriggerType.Post, triggerOperation });
+      // The operation itself looks up both ids.
+      await container.item('a', 'ann').replace({ id: 'c', customer: 'ann' }, { preTriggerInclude: ['pre'] });
+      expect([opened, open]).toEqual([1, 0]);
+      const options = { preTriggerInclude: ['pre'], postTriggerInclude: ['post'] };
+      await container.item('c', 'ann').replace({ id: 'd', customer: 'ann' }, options);
+      expect([opened, open]).toEqual([3, 0]);
     });
   });
 
