@@ -219,10 +219,10 @@ describe('permissions', () => {
 
   test('are for the partition key that they name, and for the item’s own if its link has rids', async () => {
     const { user, container, database } = await shop();
-    const create = async (definition: object) => {
+    const create = async (definition: { resource?: string; resourcePartitionKey?: unknown }) => {
       const id = crypto.randomUUID();
       const body = { id, permissionMode: PermissionMode.Read, resource: container.url, ...definition };
-      return (await user.permissions.create(body as PermissionDefinition)).resource;
+      return (await user.permissions.create(body as never)).resource;
     };
     const { resource: o1 } = await container.item('o1', 'ann').read();
     const item = o1!._self;
@@ -246,7 +246,7 @@ describe('permissions', () => {
     const paths = ['/tenant', '/customer'];
     const { container: other } = await database.containers.create({
       id: 'hierarchical',
-      partitionKey: { paths, kind: PartitionKeyKind.MultiHash, version: 2 },
+      partitionKey: { paths, kind: PartitionKeyKind.MultiHash, version: PartitionKeyDefinitionVersion.V2 },
     });
     expect(await statusOf(create({ resource: other.url, resourcePartitionKey: ['t'] }))).toBe(400);
   });
