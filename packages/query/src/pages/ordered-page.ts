@@ -140,15 +140,16 @@ export class OrderedPage {
    * Takes the rows of a document whose places are known. It may be called instead of `offer` if the plan {@link hasLastingPlaces} and the
    * start is not among neighbours.
    *
-   * @param chosen a {@link Chosen} that represents each of these rows
    * @param document the document's number
+   * @param chosen makes a {@link Chosen} that represents a row of the document
    */
-  offerPlaces(chosen: Json, document: number, places: readonly RowPlace[]): void {
-    for (const { keys, inside } of places) {
-      const place = { keys, document, inside };
+  offerPlaces(document: number, places: readonly RowPlace[], chosen: () => Json): void {
+    for (let index = 0; index < places.length; index += 1) {
+      const { keys, inside } = places[index]!;
       if (!this.#sorter.keeps(keys)) continue;
-      if (this.#start !== undefined && !isFromStart(this.#plan.program, this.#start, place)) continue;
-      this.#sorter.add(keys, { row: chosen, ...place }, Chosen.BYTES);
+      if (this.#start !== undefined && !isFromStart(this.#plan.program, this.#start, { keys, document, inside }))
+        continue;
+      this.#sorter.add(keys, { row: chosen(), keys, document, inside }, Chosen.BYTES);
     }
   }
 

@@ -446,7 +446,8 @@ export class Queries {
         // A first page is charged as if the order were not known, so that its charge does not depend on other requests.
         if (start === undefined) run.examined += documents.length;
         run.counted(found, () => {
-          for (const [index, row] of rows.entries()) {
+          for (let index = 0; index < rows.length; index += 1) {
+            const row = rows[index]!;
             const document = documents[index]!;
             let places = order.get(row.position);
             if (places === undefined) {
@@ -456,7 +457,7 @@ export class Queries {
               this.#knownOrders.keep(order, row.position, places);
               if (start !== undefined) run.examined += 1;
             } else used += 1;
-            ordered.offerPlaces(Chosen.of(Stub.of(row)), row.birth, places);
+            ordered.offerPlaces(row.birth, places, () => Chosen.of(Stub.of(row)));
           }
         });
       }
