@@ -3,6 +3,7 @@ import type { Continuation, QueryRequest } from '@epitaph/api/store/api/queries-
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { CALLER, withStore } from './store.ts';
 
 const ITEMS = 400;
@@ -17,9 +18,7 @@ let documents: Json[];
 
 async function write(operation: 'create' | 'upsert', number: number, ttl?: number): Promise<void> {
   const document = { id: `i${number}`, pk: `p${number % 7}`, number, kind: number % 5, list: [number % 2, 2], ttl };
-  const json = JSON.stringify(document);
-  const item = { id: document.id, partitionKey: JSON.stringify([document.pk]), document, json };
-  await store.writeItem(CALLER, store.container('db', 'c'), operation, item);
+  await store.writeItem(CALLER, store.container('db', 'c'), operation, itemToWrite(document));
 }
 
 // Times that many items share, and times of one item alone. Some items expire by the default or by their own ttl, also before the queries.

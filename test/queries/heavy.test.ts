@@ -1,10 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { chargeOfError } from '@epitaph/api/cosmos/charged.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import type { Json } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
-import { itemToWrite } from '../support/item.ts';
-import { CALLER, withStore } from './store.ts';
+import { CALLER, stock, withStore } from './store.ts';
 
 let store: Store;
 withStore(
@@ -15,16 +13,6 @@ withStore(
   // The time that this thread has worked. Beside other tests a query takes several times as long in real time, and would reach its limits.
   { monotonicMs: () => process.threadCpuUsage().user / 1_000, pageWaitMs: 600_000 },
 );
-
-async function stocked(name: string, count: number, fields: (n: number) => { readonly [name: string]: Json }) {
-  await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
-  await Promise.all(
-    Array.from({ length: count }, (_, n) => {
-      const item = itemToWrite({ id: `i${n}`, pk: 'p', ...fields(n) });
-      return store.writeItem(CALLER, store.container('db', name), 'create', item);
-    }),
-  );
-}
 
 const ask = (name: string, sql: string, signal?: AbortSignal) =>
   store.queryItems(store.container('db', name), { sql, parameters: [], maxItemCount: 100, signal });
@@ -48,7 +36,7 @@ async function counted<Result>(work: Promise<Result>): Promise<{ readonly result
 describe('a query that takes long', () => {
   it('is charged for the documents that it has examined when its client leaves', async () => {
     // given
-    await stocked('left', 2_000, (n) => ({ text: 'a text '.repeat(200), n }));
+    await stock(store, 'left', 2_000, (n) => ({ text: 'a text '.repeat(200), n }));
     const gone = new AbortController();
     // when
     const text = Array(20).fill('UPPER(c.text)').join(' || ');
@@ -63,7 +51,7 @@ describe('a query that takes long', () => {
   });
 
   it('gives other work turns between documents, also between those that were looked up together', async () => {
-    await stocked('joined', 20, () => ({ list: Array.from({ length: 60 }, (_, n) => n) }));
+    await stock(store, 'joined', 20, () => ({ list: Array.from({ length: 60 }, (_, n) => n) }));
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
     const { result, turns } = await counted(ask('joined', sql));
     expect(result.rows).toEqual([20 * 60 ** 3]);
@@ -71,7 +59,7 @@ describe('a query that takes long', () => {
   });
 
   it('does so if some documents are much more work than all before them', async () => {
-    await stocked('uneven', 400, (n) => (n < 256 ? {} : { list: Array.from({ length: 25 }, (_, at) => at) }));
+    await stock(store, 'uneven', 400, (n) => (n < 256 ? {} : { list: Array.from({ length: 25 }, (_, at) => at) }));
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
     const { result, turns } = await counted(ask('uneven', sql));
     expect(result.rows).toEqual([144 * 25 ** 3]);
@@ -88,7 +76,7 @@ describe('a query that takes long', () => {
   });
 
   it('leaves other work half of the time while it works long on a document or a group, even if many queries do', async () => {
-    await stocked('slow', 3, () => ({ list: Array.from({ length: 120 }, (_, n) => n) }));
+    await stock(store, 'slow', 3, () => ({ list: Array.from({ length: 120 }, (_, n) => n) }));
     const joined = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list';
     const values = JSON.stringify(Array.from({ length: 100 }, (_, n) => n));
     const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
@@ -106,7 +94,7 @@ describe('a query that takes long', () => {
   });
 
   it('leaves other work its time while the conditions of many patches take long', async () => {
-    await stocked('patched', 20, (n) => ({ n }));
+    await stock(store, 'patched', 20, (n) => ({ n }));
     const values = JSON.stringify(Array.from({ length: 80 }, (_, n) => n));
     const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
     const patch = {
@@ -131,7 +119,7 @@ describe('a query that takes long', () => {
   });
 
   it('waits for queries that hold much memory already, and frees its memory when it ends, fails, or is cancelled', async () => {
-    await stocked('texts', 300, (n) => ({ text: `${n} `.padEnd(4_000, 'text '), list: n === 299 ? [1, 2] : [] }));
+    await stock(store, 'texts', 300, (n) => ({ text: `${n} `.padEnd(4_000, 'text '), list: n === 299 ? [1, 2] : [] }));
     const groups = 'SELECT c.text, COUNT(1) AS n FROM c GROUP BY c.text ORDER BY c.text';
     // It fails at its last document.
     const failing = 'SELECT c.text, MAX((SELECT VALUE x FROM x IN c.list)) AS n FROM c GROUP BY c.text ORDER BY c.text';

@@ -3,7 +3,8 @@ import { describe, expect, it } from 'vitest';
 import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { DEFINITION } from '../support/definition.ts';
-import { CALLER, withStore } from './store.ts';
+import { itemToWrite } from '../support/item.ts';
+import { CALLER, stock, withStore } from './store.ts';
 
 let store: Store;
 withStore('known-orders', (opened) => {
@@ -19,9 +20,7 @@ async function newContainer(definition: Parameters<Store['createContainer']>[3] 
 }
 
 async function write(name: string, id: string, fields: object): Promise<void> {
-  const document = { id, pk: 'p', ...fields };
-  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
-  await store.writeItem(CALLER, store.container('db', name), 'upsert', item);
+  await store.writeItem(CALLER, store.container('db', name), 'upsert', itemToWrite({ id, pk: 'p', ...fields }));
 }
 
 const pageOf = (name: string, sql: string, maxItemCount: number, continuation?: Continuation) =>
@@ -92,8 +91,8 @@ describe('a page of an ordered query', () => {
   });
 
   it('looks only at its own items and those written since, from the third page on', async () => {
-    const name = await newContainer();
-    for (let number = 0; number < 40; number += 1) await write(name, `i${number}`, { n: (number * 7) % 40 });
+    const name = 'looked-at';
+    await stock(store, name, 40, (number) => ({ n: (number * 7) % 40 }));
     const sql = 'SELECT VALUE c.n FROM c ORDER BY c.n';
     const first = await pageOf(name, sql, 5);
     expect(first.examined).toBe(40);
@@ -111,8 +110,8 @@ describe('a page of an ordered query', () => {
   });
 
   it('is known by pages of another size, and of queries that select something else', async () => {
-    const name = await newContainer();
-    for (let number = 0; number < 40; number += 1) await write(name, `i${number}`, { n: (number * 7) % 40 });
+    const name = 'shared';
+    await stock(store, name, 40, (number) => ({ n: (number * 7) % 40 }));
     const first = await pageOf(name, 'SELECT VALUE {"n": c.n} FROM c ORDER BY c.n', 5);
     await pageOf(name, 'SELECT c.n FROM c ORDER BY c.n', 5, first.continuation);
     const { rows, examined } = await pageOf(

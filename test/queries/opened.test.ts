@@ -3,6 +3,7 @@ import type { Continuation, QueryRequest } from '@epitaph/api/store/api/queries-
 import { Host } from '../../packages/query/test/host.ts';
 import { type Embedded, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { CALLER } from './store.ts';
 
 const ITEMS = 50;
@@ -35,8 +36,7 @@ beforeEach(async () => {
   const container = store.container('db', 'c');
   for (let number = 0; number < ITEMS; number += 1) {
     const document = { id: `i${String(number).padStart(2, '0')}`, pk: 'p', number };
-    const json = JSON.stringify(document);
-    await store.writeItem(CALLER, container, 'create', { id: document.id, partitionKey: '["p"]', document, json });
+    await store.writeItem(CALLER, container, 'create', itemToWrite(document));
     await store.advanceClock(1_000);
   }
   // After a restart, no document is cached in decoded form.
@@ -110,8 +110,7 @@ describe('a page in the order of id or _ts', () => {
   it('opens no more large documents than fit on the page, and a few that tell where the next one begins', async () => {
     const large = { pk: 'p', number: 0, text: 'x'.repeat(1_500_000) };
     for (let number = 100; number < 110; number += 1) {
-      const document = { ...large, id: `i${number}`, number };
-      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ ...large, id: `i${number}`, number });
       await embedded.store.writeItem(CALLER, embedded.store.container('db', 'c'), 'create', item);
       await embedded.store.advanceClock(1_000);
     }
@@ -173,9 +172,7 @@ describe('a query by id or _ts without a partition key', () => {
 });
 
 it('a query has each item once, although half a surrogate pair is written as U+FFFD, of which an id consists', async () => {
-  const document = { id: '\ufffd', pk: 'p' };
-  const json = JSON.stringify(document);
-  const item = { id: document.id, partitionKey: '["p"]', document, json };
+  const item = itemToWrite({ id: '\ufffd', pk: 'p' });
   await embedded.store.writeItem(CALLER, embedded.store.container('db', 'c'), 'create', item);
   // The row is read from its place in the file.
   await embedded.store.close();

@@ -2,9 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { Json } from '@epitaph/query';
-import { DEFINITION } from '../support/definition.ts';
-import { itemToWrite } from '../support/item.ts';
-import { CALLER, withStore } from './store.ts';
+import { stock, withStore } from './store.ts';
 
 let store: Store;
 withStore('page-ends', (opened) => {
@@ -13,17 +11,6 @@ withStore('page-ends', (opened) => {
 
 const NAMED = 'c.id IN ("i3", "i1", "i2") AND c.pk = "p"';
 const RANK = 'ORDER BY RANK FullTextScore(c.words, "word")';
-
-/** A container with so many items, created one after the other. */
-async function stocked(name: string, count: number, fields: (n: number) => { readonly [name: string]: Json }) {
-  await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
-  await Promise.all(
-    Array.from({ length: count }, (_, n) => {
-      const item = itemToWrite({ id: `i${n}`, pk: 'p', ...fields(n) });
-      return store.writeItem(CALLER, store.container('db', name), 'create', item);
-    }),
-  );
-}
 
 /** The rows of each page of an answer. */
 async function pagesOf(
@@ -47,7 +34,7 @@ async function pagesOf(
 }
 
 describe('the pages of an answer', () => {
-  beforeAll(() => stocked('few', 10, (n) => ({ n, m: n % 3, words: n < 5 ? 'word '.repeat(n) : 'other' })));
+  beforeAll(() => stock(store, 'few', 10, (n) => ({ n, m: n % 3, words: n < 5 ? 'word '.repeat(n) : 'other' })));
 
   it.each([
     [
@@ -79,12 +66,12 @@ describe('the pages of an answer', () => {
   });
 
   it('don’t wait for a search through all remaining documents', async () => {
-    await stocked('many', 300, (n) => ({ n }));
+    await stock(store, 'many', 300, (n) => ({ n }));
     expect(await pagesOf('many', 'SELECT VALUE c.n FROM c WHERE c.n < 2', 2)).toEqual([[0, 1], []]);
   });
 
   it('continue with the row that was too long for the one before', async () => {
-    await stocked('long', 4, (n) => ({ n, text: 'x'.repeat(n < 3 ? 1_500_000 : 1) }));
+    await stock(store, 'long', 4, (n) => ({ n, text: 'x'.repeat(n < 3 ? 1_500_000 : 1) }));
     // With and without a continuation.
     for (const continuation of [undefined, { kind: 'skip', rows: 0 } as const]) {
       const pages = await pagesOf('long', 'SELECT TOP 4 VALUE [c.n, c.text] FROM c', 10, continuation);
@@ -96,7 +83,7 @@ describe('the pages of an answer', () => {
   });
 
   it('leave out expired items, in look-ups by id and in a cached scan', async () => {
-    await stocked('expiring', 3, (n) => (n === 1 ? { n, ttl: 5 } : { n }));
+    await stock(store, 'expiring', 3, (n) => (n === 1 ? { n, ttl: 5 } : { n }));
     const named = 'SELECT VALUE c.n FROM c WHERE c.id IN ("i0", "i1") AND c.pk = "p"';
     const scanned = 'SELECT VALUE c.n FROM c WHERE c.n >= 0';
     for (let times = 0; times < 2; times += 1) expect(await pagesOf('expiring', scanned, 10)).toEqual([[0, 1, 2]]);
@@ -108,7 +95,7 @@ describe('the pages of an answer', () => {
 
   it('in order continue if fewer rows could be chosen from than a page has room for', async () => {
     const list = Array.from({ length: 50_000 }, () => 1);
-    await stocked('wide', 30, (n) => ({ n, list }));
+    await stock(store, 'wide', 30, (n) => ({ n, list }));
     const pages = await pagesOf('wide', 'SELECT c.n, c.list FROM c ORDER BY c.n', 100);
     const numbers = (rows: readonly Json[]) => rows.map((row) => (row as { readonly n: number }).n);
     expect(pages.length).toBeGreaterThan(1);

@@ -5,6 +5,7 @@ import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { CALLER, withStore } from './store.ts';
 
 let store: Store;
@@ -78,14 +79,8 @@ async function stocked(items: readonly Item[]): Promise<string> {
 let ids = 0;
 async function write(name: string, fields: Item): Promise<void> {
   ids += 1;
-  const document = { id: `i${ids}`, pk: 'p', ...fields };
-  const json = JSON.stringify(document);
-  await store.writeItem(CALLER, store.container('db', name), 'create', {
-    id: document.id,
-    partitionKey: '["p"]',
-    document,
-    json,
-  });
+  const written = itemToWrite({ id: `i${ids}`, pk: 'p', ...fields });
+  await store.writeItem(CALLER, store.container('db', name), 'create', written);
 }
 
 /** The existing documents, in order of birth. */

@@ -5,28 +5,23 @@ import { NOWHERE } from '../language/expressions.ts';
 import { printQuery } from '../language/print.ts';
 import { bindSources } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
+import type { RowPlace } from '../run/place.ts';
 import { bytesOf } from '../values/memory.ts';
 import { jsonText } from '../values/json-text.ts';
 import type { Json, Value } from '../values/values.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
+import { isOfMany } from './ordered-page.ts';
 import { NO_BOUNDS } from './pipeline.ts';
 
 const STAR = { kind: 'star', at: NOWHERE } as const;
-
-/** The place of a row in an ordered answer, as far as its document decides it. */
-export interface RowPlace {
-  /** The values of ORDER BY. */
-  readonly keys: readonly Value[];
-  /** The index of the row among all rows of the document, before any are left out. */
-  readonly inside: number;
-}
 
 /**
  * Whether rows are ordered by values that depend on nothing but the document of each row, so that the places of a document's rows are the
  * same in every run of the query.
  */
-export function hasLastingPlaces({ program, readsDocuments, derivedFrom, ...plan }: QueryPlan): boolean {
-  const isOfOne = program.grouping === undefined && !program.distinct && derivedFrom === undefined;
+export function hasLastingPlaces(plan: QueryPlan): boolean {
+  const { program, readsDocuments, derivedFrom } = plan;
+  const isOfOne = !isOfMany(plan) && derivedFrom === undefined;
   const isFixed = !plan.callsFunctions && !plan.readsClock && plan.changing === undefined;
   return program.orderBy.length > 0 && readsDocuments && isOfOne && isFixed;
 }

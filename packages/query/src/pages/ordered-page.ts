@@ -10,6 +10,7 @@ import {
   type OrderedPlace,
   type OrderedStart,
   placeAmongOthers,
+  type RowPlace,
   startAmong,
 } from '../run/place.ts';
 import { Ranking } from '../run/ranking.ts';
@@ -17,7 +18,6 @@ import { isLastFirst, type Room, Sorter } from '../run/sorter.ts';
 import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from '../values/memory.ts';
 import { jsonText } from '../values/json-text.ts';
 import { type Json, stableKey, type Value } from '../values/values.ts';
-import type { RowPlace } from './document-places.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
 import { type Evaluation, startEvaluation } from './evaluate.ts';
 

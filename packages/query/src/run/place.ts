@@ -18,6 +18,9 @@ export interface OrderedPlace {
   readonly inside?: number | undefined;
 }
 
+/** The place of a row, as far as its document decides it. */
+export type RowPlace = Pick<OrderedPlace, 'keys'> & { readonly inside: number };
+
 /** The start of an ordered answer: at a place, or after it. */
 export interface OrderedStart extends OrderedPlace {
   /** The keys, or only the leading ones if the rest would be too long. Then all rows that begin with them are at this place. */

@@ -160,7 +160,9 @@ export class Histories {
   }
 
   readonly deletionWithDatabase: HistoryApi['deletionWithDatabase'] = async ({ rid, databaseRid }) => {
-    if (this.#parts.catalog.containerByRid(rid)?.state.status === 'deleted') return undefined;
+    const { catalog } = this.#parts;
+    if (catalog.containerByRid(rid)?.state.status === 'deleted') return undefined;
+    if (catalog.databaseByRid(databaseRid)?.status === 'live') return undefined;
     const { log } = this.#parts.ports;
     const stream = containerStream(rid);
     const [deletion, last] = [await log.readLast(databaseStream(databaseRid)), await log.readLast(stream)];

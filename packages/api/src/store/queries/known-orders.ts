@@ -13,6 +13,7 @@ const MOST_ORDERS = 64;
 
 /** Bytes of an entry, besides its places. */
 const ENTRY_BYTES = 64;
+const bytesOfEntry = (places: readonly RowPlace[]): number => ENTRY_BYTES + bytesOfPlaces(places);
 
 /**
  * What is known of the order of one query's rows: the places of the rows of some versions of items, by the positions of
@@ -41,7 +42,7 @@ export class KnownOrder {
 
   /** @param makeRoom returns whether there is room for so many bytes more */
   keep(position: number, places: readonly RowPlace[], makeRoom: (bytes: number) => boolean): void {
-    const bytes = ENTRY_BYTES + bytesOfPlaces(places);
+    const bytes = bytesOfEntry(places);
     // Another run may have kept the same.
     if (bytes > MOST_OF_DOCUMENT || this.#erased.has(position) || this.#places.has(position)) return;
     if (!makeRoom(bytes)) {
@@ -55,7 +56,7 @@ export class KnownOrder {
   erased(positions: readonly number[]): void {
     for (const position of positions) {
       const places = this.#places.get(position);
-      if (places !== undefined) this.bytes -= ENTRY_BYTES + bytesOfPlaces(places);
+      if (places !== undefined) this.bytes -= bytesOfEntry(places);
       this.#places.delete(position);
       if (this.#runs > 0) this.#erased.add(position);
     }

@@ -362,20 +362,16 @@ export class Queries {
    * @returns undefined for a page that is not full while documents outside the span may follow
    */
   async #orderedWithin(run: Run, { chooser, order, start, offset, rows, isAll }: Wanted): Promise<Ordered | undefined> {
-    const over = async (ordered: OrderedPage, batches: AsyncIterable<Offered>) => {
-      const found = await this.#rowsOver(run, ordered, batches);
-      return { ...found, rows: found.rows.slice(offset) };
-    };
+    const afterOffset = (found: Ordered): Ordered => ({ ...found, rows: found.rows.slice(offset) });
     const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
     const { plan, context, memory } = run;
     const { heldBytes } = memory;
     let choice: Ordered | undefined;
     if (chooser !== undefined) {
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
-      choice = await over(choosing, this.#candidates.toChoose(run, chooser));
+      choice = afterOffset(await this.#rowsOver(run, choosing, this.#candidates.toChoose(run, chooser)));
     } else if (order !== undefined) {
-      const { rows: found, ...choosing } = await this.#choiceByPlaces(run, order, start, offset + rows);
-      choice = { ...choosing, rows: found.slice(offset) };
+      choice = afterOffset(await this.#choiceByPlaces(run, order, start, offset + rows));
     }
     if (choice !== undefined) {
       const { rows: chosen } = choice;
@@ -390,7 +386,7 @@ export class Queries {
     }
     const room = { bytes: PAGE_BYTES, leastRows: offset + LEAST_ROWS };
     const ordered = new OrderedPage(plan, context, start, offset + rows, room);
-    const page = await over(ordered, this.#candidates.of(run, 0));
+    const page = afterOffset(await this.#rowsOver(run, ordered, this.#candidates.of(run, 0)));
     return isMissing(page) ? undefined : page;
   }
 
@@ -430,9 +426,9 @@ export class Queries {
   #knownOrderOf({ plan, moment, request }: Run, start: OrderedStart | undefined): KnownOrder | undefined {
     if (!plan.needsBody || !hasLastingPlaces(plan) || start?.near !== undefined) return undefined;
     const { state, number } = moment.within;
+    if (start === undefined && moment.items.rows.documents(number) !== undefined) return undefined;
     const order = this.#knownOrders.of(state, plan, request.parameters as readonly QueryParameter[]);
-    const isWorthIt = start !== undefined || (order.asked > 1 && moment.items.rows.documents(number) === undefined);
-    return isWorthIt ? order : undefined;
+    return start !== undefined || order.asked > 1 ? order : undefined;
   }
 
   /** Chooses the rows of a page by the places of all rows, and remembers these for the next page. */
