@@ -4,9 +4,11 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { renameItem } from '@epitaph/api/cosmos/rename.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
+import type { ItemToWrite } from '@epitaph/api/store/api/items-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { type CertifiedFact, type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
 import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
@@ -46,14 +48,13 @@ async function open(): Promise<void> {
 
 const container = () => store.container('shop', 'orders');
 
-async function write(id: string): Promise<void> {
+function itemOf(id: string): ItemToWrite {
   const document = { id, customer: SECRET, text: 'what it is about' };
-  await store.writeItem(caller, container(), 'upsert', {
-    id,
-    partitionKey: JSON.stringify([SECRET]),
-    document,
-    json: JSON.stringify(document),
-  });
+  return { id, partitionKey: JSON.stringify([SECRET]), document, json: JSON.stringify(document) };
+}
+
+async function write(id: string): Promise<void> {
+  await store.writeItem(caller, container(), 'upsert', itemOf(id));
 }
 
 const ask = (...args: string[]) => command(args, { EPITAPH_ENDPOINT: endpoint });
@@ -153,6 +154,24 @@ describe('a certificate of disposal', () => {
     await store.runPurge();
     const gone = await fetched(`/dbs/shop/colls/orders/certificate?${named('five')}&rid=${encodeURIComponent(rid)}`);
     expect((await checked(gone)).stdout).toMatch(/deleted with its container, erased at/);
+  });
+
+  test('of an item that was replaced under another id names the stream of what continues it', async () => {
+    await write('old');
+    await renameItem({ store, caller }, container(), {
+      kind: 'rename',
+      id: 'old',
+      item: itemOf('new'),
+      precondition: undefined,
+    });
+    await store.advanceClock(60_000);
+    await store.runPurge();
+    const text = await certificateOf('old');
+    const { renamedTo } = (JSON.parse(text) as DisposalCertificate).statement;
+    expect(renamedTo).toBe((JSON.parse(await certificateOf('new')) as DisposalCertificate).statement.stream);
+    const key = file('key', await fetched('/proof/key'));
+    const { stdout } = await ask('verify', 'certificate', file('certificate', text), '--public-key', key);
+    expect(stdout).toContain(`, continued under another id as ${renamedTo} at `);
   });
 
   test('of an erasure on request tells how the item had ended before, if it had', async () => {

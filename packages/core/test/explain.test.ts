@@ -213,6 +213,24 @@ describe('explaining a life that expired', () => {
     }
   });
 
+  it('says that the item was replaced under another id, even if it is not known which', async () => {
+    const timeline = [policy(1, T0, 60)];
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    const [life] = world.facts();
+    const renamedTo = itemStream('item-Co1.other', 3);
+    const end = { kind: 'deleted', atMs: T0 + 1, recordedAtMs: T0 + 1, recordedBy: 'key:primary', renamedTo } as const;
+    const within = container(timeline);
+    const input = { id: ID, partitionKey: '["ann"]', container: within, gone: undefined, atMs: T0 + 1, holds: [] };
+    const lives = [{ ...life!, end }];
+    const told = explainItem({ ...input, lives });
+    expect(told.sentence).toContain(`"cart 1" was replaced under another id at ${isoTime(T0 + 1)} by key:primary.`);
+    expect(told.renamedTo).toBeUndefined();
+    const other = { id: 'cart 2', life: 3 };
+    const renamed = new Map([[renamedTo, other]]);
+    expect(explainItem({ ...input, lives, renamed }).renamedTo).toEqual(other);
+  });
+
   it('gives the same reasons whether or not the expiry is recorded', async () => {
     const timeline = [policy(1, T0, 60)];
     const world = new ItemWorld(T0, timeline);

@@ -2,7 +2,16 @@ import { BulkOperationType, ChangeFeedStartFrom } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EventStoreDouble } from '../../eventstoredb/double.ts';
 import { ALL_VERSIONS, ids, keeping, readOn, told, type Version } from '../change-feed/support.ts';
-import { anyContainer, anyItem, refusalOf, seen, sightings, statusOf, World } from '../support/world.ts';
+import {
+  anyContainer,
+  anyItem,
+  type HistoryEvent,
+  refusalOf,
+  seen,
+  sightings,
+  statusOf,
+  World,
+} from '../support/world.ts';
 
 let world: World;
 beforeAll(async () => {
@@ -47,10 +56,42 @@ describe('a replace with another id', () => {
       data: { operation: 'create' },
     });
     expect(created!.occurredAtMs).toBe(deleted!.occurredAtMs);
-    const explained = await world.explain(container.id, 'a');
-    expect(explained).toMatchObject({ state: 'deleted', deletedAtMs: deleted!.occurredAtMs });
-    expect(explained.sentence).toContain('key:primary');
     expect((await world.explain(container.id, 'b')).state).toBe('live');
+  });
+
+  test('has on record where the item went and where it came from, and the reason of its end says so for good', async () => {
+    const container = await world.container();
+    await container.items.create(doc('b'));
+    await container.item('b', 'ann').delete();
+    await container.items.create(doc('a'));
+    await container.item('a', 'ann').replace(doc('b'));
+    const [, deleted] = await world.history(container.id, 'a');
+    const created = (await world.history(container.id, 'b')).at(-1);
+    expect(deleted!.data['renamedTo']).toMatch(/^item-.+\.1$/);
+    expect(created!.data['renamedFrom']).toMatch(/^item-.+\.0$/);
+    const why = async (id: string) => world.explain(container.id, id);
+    const renamedTo = { id: 'b', life: 1 };
+    const deletedAtMs = deleted!.occurredAtMs;
+    const replaced = `"a" was replaced under the id "b" at ${new Date(deletedAtMs).toISOString()} by key:primary.`;
+    expect(await why('a')).toMatchObject({ state: 'deleted', deletedAtMs, renamedTo });
+    expect((await why('a')).sentence).toContain(replaced);
+    await container.item('b', 'ann').delete();
+    await world.purge();
+    expect(await why('a')).toMatchObject({ state: 'purged', deletedAtMs, renamedTo });
+    expect((await why('a')).sentence).toContain(replaced);
+    expect(await why('b')).not.toHaveProperty('renamedTo');
+    expect((await why('b')).sentence).toContain('was deleted at');
+  });
+
+  test('is explained by pseudonyms in a container that has no ids on record', async () => {
+    const container = await world.container(anyContainer({ epitaph: { pseudonymousIds: true } }));
+    await container.items.create(doc('a'));
+    await container.item('a', 'ann').replace(doc('secret'));
+    const { renamedTo, sentence } = await world.explain(container.id, 'a');
+    expect(renamedTo).toMatchObject({ life: 0 });
+    expect(sentence).toContain(`replaced under an id with the pseudonym "${renamedTo!.id}" at`);
+    const [{ data }] = (await world.history(container.id, 'secret')) as [HistoryEvent];
+    expect(renamedTo!.id).toBe(data['id']);
   });
 
   test('is refused if the item is missing or not the expected version, or the id is taken, and writes nothing', async () => {
@@ -171,6 +212,10 @@ describe('a replace with another id', () => {
     expect(result![2]!.resourceBody).toEqual(result![1]!.resourceBody);
     expect((await container.item('a', 'ann').read()).resource).toEqual(result![3]!.resourceBody);
     expect(await sightings(container, ['a', 'b', 'first'])).toEqual(seen('a'));
+    const ends = (await world.history(container.id, 'a')).map(({ data }) => data['renamedTo']);
+    expect(ends).toEqual([undefined, expect.stringMatching(/\.0$/), undefined]);
+    expect((await world.explain(container.id, 'b')).renamedTo).toEqual({ id: 'a', life: 1 });
+    expect((await world.explain(container.id, 'first')).sentence).toContain('was deleted at');
     expect(await world.fsck()).toEqual([]);
   });
 

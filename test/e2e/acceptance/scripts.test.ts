@@ -253,6 +253,7 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toEqual(['new', 'taken']);
     const { resource: item } = await container.item('new', 'ann').read();
     expect(item).toMatchObject({ _etag: resource.made._etag, _self: resource.made._self });
+    expect((await world.explain(container.id, 'old')).renamedTo).toEqual({ id: 'new', life: 0 });
   });
 
   test('creates documents without an id, or with an empty one, under a generated id', async () => {

@@ -76,6 +76,7 @@ export interface Explained {
   readonly expiredAtMs?: number;
   readonly expiresAtMs?: number;
   readonly deletedAtMs?: number;
+  readonly renamedTo?: { readonly id: string; readonly life: number };
   readonly containerDeletedAtMs?: number;
   readonly purgedAtMs?: number;
   readonly recordedAtMs?: number;

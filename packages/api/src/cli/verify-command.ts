@@ -141,13 +141,14 @@ function inWords(
   { facts }: Pick<DisposalCertificate, 'facts'>,
 ): string {
   if ('stream' in statement) {
-    const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
+    const { stream, life, cause, endedAtMs, renamedTo, erasedAtMs, erasedBy } = statement;
     // A life that was erased on request may have ended before, and been kept since.
     const endedBy = cause === 'erasure' ? (endIn(facts) ?? cause) : cause;
     // The time at which the container was deleted is a fact of the container, and not in a life's certificate.
     const when = cause === 'container-deleted' ? '' : ` at ${isoTime(endedAtMs)}`;
     const erased = endedBy === cause ? 'erased' : 'erased on request';
-    return `life ${life} of ${stream}, ${endings[endedBy]}${when}, ${erased} at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
+    const ended = renamedTo === undefined ? endings[endedBy] : `continued under another id as ${renamedTo}`;
+    return `life ${life} of ${stream}, ${ended}${when}, ${erased} at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
   }
   const { id, startedAtMs, completedAtMs } = statement;
   return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;

@@ -16,12 +16,12 @@ export interface Rename {
 
 /**
  * History is kept by id, so a rename ends one item and begins another. Both are done together, so readers see one
- * change.
+ * change, and each has the other's stream on record.
  */
 export function stepsOf({ id, item, precondition }: Rename): readonly [BatchOperation, BatchOperation] {
   return [
     { kind: 'delete', id, partitionKey: item.partitionKey, precondition },
-    { kind: 'write', operation: 'create', item },
+    { kind: 'write', operation: 'create', item, isRename: true },
   ];
 }
 

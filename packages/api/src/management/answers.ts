@@ -136,6 +136,10 @@ export const explanation = named(
     ...timeIfAny('expiredAt'),
     ...timeIfAny('expiresAt'),
     ...timeIfAny('deletedAt'),
+    renamedTo: z.strictObject({ id: z.string(), life: count }).optional().meta({
+      description:
+        'For an item that was replaced under another id: what continues it. The id is a pseudonym if the container keeps no ids.',
+    }),
     ...timeIfAny('containerDeletedAt'),
     rule: rule.optional(),
     arithmetic: z.string().optional(),
@@ -404,6 +408,9 @@ export const certificate = named(
       cause,
       endedAtMs: milliseconds,
       endedBy: z.string(),
+      renamedTo: z.string().optional().meta({
+        description: 'For an item that was replaced under another id: the stream of the life that continues it.',
+      }),
       expiry: z
         .strictObject({
           rule,

@@ -51,6 +51,7 @@ export function explanationShape(explanation: Explanation, container: ContainerS
     ...times('expiredAt', explanation.expiredAtMs),
     ...times('expiresAt', explanation.expiresAtMs),
     ...times('deletedAt', explanation.deletedAtMs),
+    renamedTo: explanation.renamedTo,
     ...times('containerDeletedAt', explanation.containerDeletedAtMs),
     rule: explanation.rule,
     arithmetic: explanation.arithmetic,

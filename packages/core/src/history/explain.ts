@@ -4,8 +4,9 @@ import type { ContainerState, RecordedPolicy } from '../container/state.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import { policyToDecideBy } from '../ttl/policy-timeline.ts';
 import type { ItemPurged } from '../item/events.ts';
+import { hasPseudonymousIds } from '../item/pseudonym.ts';
 import { graceSeconds } from '../retention/grace.ts';
-import type { ErasureRequest, LifeFacts, LifePurge, LifeWrite } from './life.ts';
+import type { ErasureRequest, LifeEnd, LifeFacts, LifePurge, LifeWrite } from './life.ts';
 
 export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
 
@@ -33,6 +34,8 @@ export interface Explanation {
     readonly reason?: string;
   };
   readonly deletedAtMs?: number;
+  /** For an item that was replaced under another id: the life that continues it. */
+  readonly renamedTo?: OtherLife;
   /** Set when the item left with its container or database. */
   readonly containerDeletedAtMs?: number;
   /** When the end was recorded, which is `lagMs` after the end itself. Absent until it is recorded. */
@@ -54,6 +57,13 @@ export interface Explanation {
   readonly keptUntilMs?: number;
 }
 
+/** A life of another item. */
+export interface OtherLife {
+  /** The id, or its pseudonym if the container keeps no ids on record. */
+  readonly id: string;
+  readonly life: number;
+}
+
 export interface ExplainInput {
   readonly id: string;
   /** As text: the JSON array of its components, or its pseudonym. */
@@ -66,6 +76,8 @@ export interface ExplainInput {
   /** All lives, oldest first. */
   readonly lives: readonly LifeFacts[];
   readonly atMs: number;
+  /** By its stream, the life that continues one of these under another id. */
+  readonly renamed?: ReadonlyMap<string, OtherLife>;
   /** Holds that keep the content of the life that existed at that instant, or of the last one before it. */
   readonly holds: readonly string[];
   /** When the retention floor over that content will have passed. Null or absent if it has passed. */
@@ -154,13 +166,15 @@ function explainAsRecorded(input: ExplainInput): Explanation {
 
   if (facts.end?.kind === 'deleted' && facts.end.atMs <= atMs) {
     const content = contentOf({ atMs: facts.end.atMs, byPolicyStart: false });
+    const renamedTo = facts.end.renamedTo === undefined ? undefined : input.renamed?.get(facts.end.renamedTo);
     return {
       ...about,
       ...content.facts,
       ...recorded(facts.end.atMs),
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)}${facts.end.withPartitionKey === true ? ' with all of its partition key' : ''} by ${deleterInWords(facts.end.recordedBy)}.${content.words}`,
+      sentence: `${quoted} was ${deletedInWords(facts.end, renamedTo, container)} by ${deleterInWords(facts.end.recordedBy)}.${content.words}`,
       deletedAtMs: facts.end.atMs,
+      ...(renamedTo === undefined ? {} : { renamedTo }),
     };
   }
 
@@ -354,6 +368,19 @@ function keptInWords(
 
 const feedInWords = ({ untilMs, hasBegun }: FeedFloor): string =>
   hasBegun ? isoTime(untilMs) : `${isoTime(untilMs)} at the earliest (its end is not on record yet)`;
+
+function deletedInWords(
+  { atMs, withPartitionKey, renamedTo: stream }: LifeEnd,
+  renamedTo: OtherLife | undefined,
+  { definition }: ContainerState,
+): string {
+  const by = hasPseudonymousIds(definition) ? 'an id with the pseudonym' : 'the id';
+  if (stream !== undefined) {
+    const id = renamedTo === undefined ? 'another id' : `${by} ${JSON.stringify(renamedTo.id)}`;
+    return `replaced under ${id} at ${isoTime(atMs)}`;
+  }
+  return `deleted at ${isoTime(atMs)}${withPartitionKey === true ? ' with all of its partition key' : ''}`;
+}
 
 /** A restore ends lives whose keys are gone. Who had ended them before was recorded after the backup, if at all. */
 const deleterInWords = (actor: string): string =>

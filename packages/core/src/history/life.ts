@@ -16,6 +16,8 @@ export interface LifeEnd {
   readonly recordedBy: string;
   /** Set when the item left with its whole partition key. */
   readonly withPartitionKey?: true;
+  /** Set when the item was replaced under another id: the stream of the life that continues it. */
+  readonly renamedTo?: string;
   /** The recorded expiry. */
   readonly expiry?: Expiry;
 }
@@ -108,7 +110,12 @@ export class GrowingLifeFacts {
         break;
       }
       case 'ItemDeleted':
-        this.#end = endOf(event.data.withPartitionKey) ?? { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
+        this.#end = endOf(event.data.withPartitionKey) ?? {
+          kind: 'deleted',
+          atMs: recorded.occurredAtMs,
+          ...record,
+          ...(event.data.renamedTo === undefined ? {} : { renamedTo: event.data.renamedTo }),
+        };
         break;
       case 'ItemPurged':
         // The ledger lists the writes, whether or not they are truncated already.

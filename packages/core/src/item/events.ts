@@ -29,18 +29,20 @@ const itemUpsertedSchema = z.object({
   bytes: z.int(),
   /** The streams of the values that the document has for its container's unique keys. Absent if the container has none. */
   uniqueKeys: z.array(z.string()).optional(),
+  /** Set when the life begins with the replace of another item under this id: the stream of that item's life, which ended. */
+  renamedFrom: z.string().optional(),
 });
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 
 /** First event of a life that begins with the content of an ended life of the same item. The key of that life still existed. */
-const itemRecoveredSchema = itemUpsertedSchema.omit({ operation: true }).extend({
+const itemRecoveredSchema = itemUpsertedSchema.omit({ operation: true, renamedFrom: true }).extend({
   /** The ended life that the content comes from. */
   fromLife: z.int(),
 });
 export type ItemRecovered = z.infer<typeof itemRecoveredSchema>;
 
 /** The part that all writes of an item have in common. */
-export type ItemWritten = Omit<ItemUpserted, 'operation'>;
+export type ItemWritten = Omit<ItemUpserted, 'operation' | 'renamedFrom'>;
 
 export const itemDeletedSchema = z.object({
   ...identity,
@@ -59,6 +61,11 @@ export const itemDeletedSchema = z.object({
       position: z.int().optional(),
     })
     .optional(),
+  /**
+   * Set when the item was replaced under another id: the stream of the life that continues it. Not the id, because this
+   * fact is a leaf of the proof tree, which names no one.
+   */
+  renamedTo: z.string().optional(),
 });
 export type ItemDeleted = z.infer<typeof itemDeletedSchema>;
 

@@ -159,12 +159,14 @@ async function decideAll(
       const decision = decideItem(state, wanted.command);
       if (decision.kind === 'refused') return { kind: 'refused', step: index, refusal: decision.refusal };
       if (decision.kind === 'accepted') {
-        const accepted = decision.events[0]!;
+        const renamed = step.isRename === true ? done.at(-1) : undefined;
+        const accepted = renamed === undefined ? decision.events[0]! : renamedFrom(decision.events[0]!, renamed.stream);
         if (isItemWrite(accepted) && !(await drafts.takeUniqueKeys(draft, accepted.data))) {
           return { kind: 'refused', step: index, refusal: { reason: 'unique-key-taken' } };
         }
         const revision = nextRevision(draft);
         const event = drafts.add(draft, accepted, wanted.body, step.causationId);
+        if (renamed !== undefined) drafts.renamedTo(renamed.stream, stream);
         drafts.notAfterMs = earlier(drafts.notAfterMs, wanted.notAfterMs);
         done.push({ life, stream, event, revision });
         break;
@@ -258,6 +260,13 @@ class Drafts {
     if (draft.events.length === 0) this.#changed.push(draft);
     draft.events.push({ event: added, write: isItemWrite(event) ? { data: event.data, body } : undefined });
     return added;
+  }
+
+  /** Adds to the delete that was decided last on a life which life continues the item under another id. */
+  renamedTo(deleted: string, stream: string): void {
+    const { events } = this.#changed.find((draft) => draft.stream === deleted)!;
+    const { event, write } = events.pop()!;
+    events.push({ event: { ...event, data: { ...event.data, renamedTo: stream } }, write });
   }
 
   /** Records an end that has come already. @returns the conflict if the life has changed in the meantime */
@@ -389,6 +398,12 @@ class Drafts {
     this.#current.set(draft.prefix, draft);
     return draft;
   }
+}
+
+/** The event that creates an item under another id. */
+function renamedFrom(event: ItemEvent, stream: string): ItemEvent {
+  invariant(event.type === 'ItemUpserted', 'an item is created under its other id');
+  return { ...event, data: { ...event.data, renamedFrom: stream } };
 }
 
 const has = ({ state }: Draft, uniqueKey: string): boolean =>

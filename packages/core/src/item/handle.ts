@@ -34,6 +34,11 @@ export interface ItemRequest {
   /** Id of the event that causes the command; the request by default. Only used for several commands at once. */
   readonly causationId?: string | undefined;
   /**
+   * The command continues, under another id, the item that the command before it deletes. Only used for several
+   * commands at once.
+   */
+  readonly isRename?: boolean | undefined;
+  /**
    * Returns the command and, for a write, the plain body. It gets the state that the command will be decided on,
    * because a patch needs the current document.
    */

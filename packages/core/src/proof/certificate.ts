@@ -23,7 +23,7 @@ const FIRST_FORMAT = 'epitaph.certificate-of-disposal/1';
 // The schemas of facts of lives as they are in leaves, without names. Made once, because there are as many certificates as lives.
 const purgedLeafSchema = itemPurgedSchema.omit({ id: true, partitionKey: true });
 const expiredLeafSchema = itemExpiredSchema.omit({ id: true, partitionKey: true });
-const deletedLeafSchema = itemDeletedSchema.pick({ withPartitionKey: true });
+const deletedLeafSchema = itemDeletedSchema.pick({ withPartitionKey: true, renamedTo: true });
 
 /** What a certificate states of a life whose content was erased. Everything follows from the facts. Times in milliseconds. */
 export interface DisposalStatement {
@@ -41,6 +41,11 @@ export interface DisposalStatement {
   /** When the life ended: its deadline, or the request that deleted it. For any other cause, the erasure itself. */
   readonly endedAtMs: number;
   readonly endedBy: string;
+  /**
+   * For an item that was replaced under another id: the stream of the life that continues it, with content of its own.
+   * Absent in older records.
+   */
+  readonly renamedTo?: string;
   /** For an expired life: the rule, the arithmetic and the policy. */
   readonly expiry?: {
     readonly rule: 'container-default' | 'item-ttl';
@@ -117,10 +122,8 @@ export function disposalStatement(
   const writes = decodeLedger(data.ledger);
   const end = facts.find(({ type }) => type === 'ItemExpired' || type === 'ItemDeleted');
   const expired = end?.type === 'ItemExpired' ? expiredLeafSchema.parse(end.data) : undefined;
-  const request =
-    end?.type === 'ItemDeleted' && format !== FIRST_FORMAT
-      ? deletedLeafSchema.parse(end.data).withPartitionKey
-      : undefined;
+  const deleted = end?.type === 'ItemDeleted' ? deletedLeafSchema.parse(end.data) : undefined;
+  const request = format === FIRST_FORMAT ? undefined : deleted?.withPartitionKey;
   const ledger = new TextEncoder().encode(canonicalJson(data.ledger));
   return {
     containerRid: place.containerRid,
@@ -133,6 +136,7 @@ export function disposalStatement(
     cause: data.cause,
     endedAtMs: expired?.expiredAtMs ?? request?.atMs ?? end?.occurredAtMs ?? purge.occurredAtMs,
     endedBy: request?.by ?? (end ?? purge).actor,
+    ...(deleted?.renamedTo === undefined ? {} : { renamedTo: deleted.renamedTo }),
     ...(expired === undefined
       ? {}
       : {

@@ -204,7 +204,7 @@ export class Transaction implements ScriptHost {
     return this.#put(item, before);
   }
 
-  #put(item: ItemToWrite, before: Seen | undefined): Seen {
+  #put(item: ItemToWrite, before: Seen | undefined, isRename = false): Seen {
     this.#bytes += Buffer.byteLength(item.json);
     this.#charge += chargeOfWrite(this.#container.definition, item.json, item.document);
     const seen: Seen = {
@@ -220,6 +220,7 @@ export class Transaction implements ScriptHost {
       // operation is refused, and the script is run again.
       operation: before === undefined ? 'create' : 'replace',
       item,
+      isRename,
       precondition: guard,
       causationId: this.#causationId,
     });
@@ -239,7 +240,7 @@ export class Transaction implements ScriptHost {
     if ((await this.find(item.id)) !== undefined) throw new Refusal('already-exists');
     await this.#uniqueValues?.assertFree(item, id);
     this.#remove(id, before);
-    return this.#put(item, undefined);
+    return this.#put(item, undefined, true);
   }
 
   async delete(id: string, ifMatch?: string): Promise<Seen> {

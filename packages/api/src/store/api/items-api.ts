@@ -61,7 +61,13 @@ export type BatchOperation = {
    */
   readonly causationId?: string | undefined;
 } & (
-  | { readonly kind: 'write'; readonly operation: 'create' | 'upsert' | 'replace'; readonly item: ItemToWrite }
+  | {
+      readonly kind: 'write';
+      readonly operation: 'create' | 'upsert' | 'replace';
+      readonly item: ItemToWrite;
+      /** For a create: the item is the one that the operation before this deletes, under another id. */
+      readonly isRename?: boolean;
+    }
   | ({ readonly kind: 'patch'; readonly patch: PatchRequest } & ItemName)
   | ({ readonly kind: 'delete' } & ItemName)
   | ({ readonly kind: 'read' } & ItemName)

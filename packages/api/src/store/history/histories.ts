@@ -5,7 +5,7 @@ import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
+import { explainItem, type Explanation, type OtherLife } from '@epitaph/core/history/explain.ts';
 import {
   type ErasureRequest,
   type LifeFacts,
@@ -26,6 +26,7 @@ import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.t
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { Pace } from '@epitaph/core/turn.ts';
+import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
@@ -213,6 +214,7 @@ export class Histories {
       container: state,
       withdrawnLater: atMs === undefined || atMs >= nowMs ? undefined : await this.#withdrawnLater(state, atMs),
       gone,
+      renamed: await this.#renamed([...facts.values()]),
       lives: lives.map((life, index) =>
         withErasureRequest(withPartitionKeyEnd(facts.get(life)!, left[index], state.timeline), requests.get(life)),
       ),
@@ -223,6 +225,18 @@ export class Histories {
       endRecordedAtMs: kept === undefined ? undefined : endRecordedAtMs(kept),
       nowMs,
     });
+  }
+
+  /** The lives that continue others under another id, by their streams. */
+  async #renamed(ended: readonly LifeFacts[]): Promise<ReadonlyMap<string, OtherLife>> {
+    const found = new Map<string, OtherLife>();
+    for (const { end } of ended) {
+      const last = end?.renamedTo === undefined ? undefined : await this.#parts.ports.log.readLast(end.renamedTo);
+      if (last === undefined || whyUnreadable(last) !== undefined) continue;
+      const { id } = readItemEvent(last).data;
+      found.set(last.stream, { id, life: parseItemStream(last.stream)!.life });
+    }
+    return found;
   }
 
   async #withdrawnLater({ rid, withdrawnVersion }: ContainerState, atMs: number): Promise<RecordedPolicy | undefined> {

@@ -336,6 +336,7 @@ export class ItemWrites {
       return {
         prefix: batch.prefixes[index]!,
         causationId: 'causationId' in operation ? operation.causationId : undefined,
+        isRename: 'isRename' in operation && operation.isRename,
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
         command: this.#inTime(within, nameOf(operation), context.nowMs, batch.done, (state, life) => {
           reached = index;
