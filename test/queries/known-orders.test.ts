@@ -46,6 +46,10 @@ describe('a page of an ordered query', () => {
     'SELECT c.id, x FROM c JOIN x IN c.list WHERE x != 1 ORDER BY c.s DESC, x',
     'SELECT VALUE c.list[1] FROM c WHERE true ORDER BY c.n DESC',
     'SELECT c.id, c.s FROM c WHERE c.n != 2 ORDER BY c._ts DESC',
+    'SELECT c.n, COUNT(1) AS count, SUM(c.list[0]) AS sum, MAX(c.s) AS max FROM c WHERE true GROUP BY c.n',
+    'SELECT x, c.s, MAKELIST({"id": c.id, "of": c.n}) AS all FROM c JOIN x IN c.list WHERE x != 1 GROUP BY x, c.s',
+    'SELECT VALUE MAKESET(c.n) FROM c WHERE c.n != 2 GROUP BY c.list ORDER BY c.list DESC',
+    'SELECT DISTINCT VALUE COUNT(c.s) FROM c WHERE true GROUP BY c.n',
   ])('is the same whether or not the order is known, whatever was written meanwhile: %s', async (sql) => {
     let asked = 0;
     let third = 0;
@@ -107,6 +111,42 @@ describe('a page of an ordered query', () => {
     const fourth = await pageOf(name, sql, 5, third.continuation);
     expect(fourth.rows).toEqual([15, 15.5, 16, 17, 18]);
     expect(fourth.examined).toBe(own + 1);
+  });
+
+  it('has groups of items that are looked at once', async () => {
+    const name = 'grouped';
+    await stock(store, name, 40, (number) => ({
+      n: number % 20,
+      big: { text: 'a text in a part of an item', number },
+    }));
+    const sql = 'SELECT c.n, COUNT(1) AS count, MAKELIST(c.big) AS all FROM c GROUP BY c.n';
+    const first = await pageOf(name, sql, 5);
+    const second = await pageOf(name, sql, 5, first.continuation);
+    expect([first.examined, second.examined]).toEqual([40, 40]);
+    const third = await pageOf(name, sql, 5, second.continuation);
+    expect(third.rows).toMatchObject([10, 11, 12, 13, 14].map((n) => ({ n, count: 2, all: [{ number: n }, {}] })));
+    expect(third.examined).toBe(0);
+    await write(name, 'new', { n: 15 });
+    const fourth = await pageOf(name, sql, 5, third.continuation);
+    expect(fourth.rows).toMatchObject([{ n: 15, count: 3 }, {}, {}, {}, {}]);
+    expect(fourth.examined).toBe(1);
+    expect((await pageOf(name, sql, 40)).rows).toEqual((await pageOf(name, `${sql} ORDER BY c.n`, 40)).rows);
+  });
+
+  it('costs as a first page what it cost before the order was known, also for work on the items', async () => {
+    const name = 'worked-on';
+    await stock(store, name, 20, (number) => ({ n: number % 4 }));
+    const sql = 'SELECT c.n FROM c WHERE NOT CONTAINS(REPLICATE("a", 9000), "z") GROUP BY c.n';
+    const costOf = async (continuation?: Continuation) => {
+      // The items of a whole container would be in memory.
+      const request = { sql, parameters: [], maxItemCount: 2, partitionKey: '["p"]', continuation };
+      const { examined, extraWork, ...page } = await store.queryItems(store.container('db', name), request);
+      return { cost: [examined, extraWork], next: page.continuation };
+    };
+    const { cost, next } = await costOf();
+    expect(cost).toEqual([20, expect.toSatisfy((work: number) => work > 1_000)]);
+    for (let time = 0; time < 3; time += 1) expect(await costOf()).toMatchObject({ cost });
+    expect(await costOf(next)).toMatchObject({ cost: [0, 0] });
   });
 
   it('is known by pages of another size, and of queries that select something else', async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { parseQuery, planQuery, type QueryParameter, type RowPlace } from '@epitaph/query';
+import { type FoundPlaces, parseQuery, planQuery, type QueryParameter } from '@epitaph/query';
 import { type KnownOrder, KnownOrders } from '@epitaph/api/store/queries/known-orders.ts';
 
 const DEFINITION: ContainerDefinition = {
@@ -14,7 +14,7 @@ const orderOf = (orders: KnownOrders, property: string, of = container) =>
   askedFor(orders, `SELECT * FROM c ORDER BY c.${property}`, [], of);
 const askedFor = (orders: KnownOrders, sql: string, parameters: QueryParameter[] = [], of = container) =>
   orders.of(of, planQuery(parseQuery(sql), parameters), parameters);
-const at = (key: string): RowPlace[] => [{ keys: [key], inside: 0 }];
+const at = (key: string): FoundPlaces => ({ rows: [{ keys: [key], inside: 0 }], extraWork: 0 });
 /** Some 3 KB. */
 const LONG = at('x'.repeat(1_500));
 
@@ -43,6 +43,18 @@ describe('the known order of a query', () => {
     expect(isKnown('SELECT c.a FROM c WHERE c.b > @b ORDER BY c.one DESC', 1)).toBe(false);
     expect(isKnown('SELECT VALUE c.a FROM c WHERE c.b > @b ORDER BY c.one', 1)).toBe(false);
     expect(isKnown('SELECT c.a FROM c JOIN x IN c.list WHERE c.b > @b ORDER BY c.one', 1)).toBe(false);
+  });
+
+  it('is the same for queries that make the same groups, and for no others', () => {
+    const orders = new KnownOrders();
+    const sql = 'SELECT c.a, SUM(c.n) AS n FROM c GROUP BY c.a';
+    orders.keep(askedFor(orders, sql), 7, at('a'));
+    const isKnown = (text: string) => askedFor(orders, text).get(7) !== undefined;
+    expect(isKnown(`${sql} OFFSET 5 LIMIT 5`)).toBe(true);
+    expect(isKnown('SELECT c.a, SUM(c.m) AS n FROM c GROUP BY c.a')).toBe(false);
+    expect(isKnown('SELECT c.a, MAX(c.n) AS n FROM c GROUP BY c.a')).toBe(false);
+    expect(isKnown('SELECT c.a, SUM(c.n) AS n FROM c GROUP BY c.a, c.b')).toBe(false);
+    expect(isKnown('SELECT c.a, SUM(c.n) AS n FROM c WHERE c.b GROUP BY c.a')).toBe(false);
   });
 
   it('loses the places of versions that are erased', () => {

@@ -137,13 +137,17 @@ export class OrderedPage {
   }
 
   /**
-   * Takes the rows of a document whose places are known. It may be called instead of `offer` if the plan {@link hasLastingPlaces} and the
-   * start is not among neighbours.
+   * Takes the rows of a document whose places are known. It may be called instead of `offer` if the plan {@link hasLastingPlaces} and, unless
+   * it groups rows, the start is not among neighbours.
    *
    * @param document the document's number
-   * @param chosen makes a {@link Chosen} that represents a row of the document
+   * @param chosen makes a {@link Chosen} that represents a row of the document; not called if rows are groups
    */
   offerPlaces(document: number, places: readonly RowPlace[], chosen: () => Json): void {
+    if (this.#groups !== undefined) {
+      for (const { keys } of places) this.#groups.add(keys);
+      return;
+    }
     for (let index = 0; index < places.length; index += 1) {
       const { keys, inside } = places[index]!;
       if (!this.#sorter.keeps(keys)) continue;

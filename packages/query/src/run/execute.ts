@@ -59,6 +59,13 @@ export class Groups {
     }
   }
 
+  /** Adds a row by its {@link rowValues}. */
+  add(values: readonly Value[]): void {
+    const { keys, aggregates } = this.#grouping;
+    const { accumulators } = this.#only ?? this.#groupWith(values.slice(0, keys.length));
+    for (let place = 0; place < aggregates.length; place += 1) accumulators[place]!.add(values[keys.length + place]);
+  }
+
   /**
    * Binds the frame to one group after the other, in no particular order. Yields the place of each group among the others, or undefined for
    * a pause.
@@ -113,12 +120,10 @@ export class Groups {
   }
 
   #groupOf(keys: Grouping['keys'], frame: Frame): Group {
-    const values = keys.map(({ run }) => {
-      const value = run(frame);
-      askTime(frame, value);
-      return value;
-    });
-    boundedIn(frame, values as Json[]);
+    return this.#groupWith(groupKeys(keys, frame));
+  }
+
+  #groupWith(values: readonly Value[]): Group {
     const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
     return this.#groups.get(text) ?? this.#added(text, values);
   }
@@ -131,6 +136,23 @@ export class Groups {
     this.#groups.set(text, group);
     return group;
   }
+}
+
+function groupKeys(keys: Grouping['keys'], frame: Frame): Value[] {
+  const values = keys.map(({ run }) => {
+    const value = run(frame);
+    askTime(frame, value);
+    return value;
+  });
+  boundedIn(frame, values as Json[]);
+  return values;
+}
+
+/** The values by which {@link Groups} take the row that the frame is bound to: those of GROUP BY, and the arguments of the aggregates. */
+export function rowValues({ keys, aggregates }: Grouping, frame: Frame): Value[] {
+  const values = groupKeys(keys, frame);
+  for (const { argument } of aggregates) values.push(boundedIn(frame, argument(frame)));
+  return values;
 }
 
 /**

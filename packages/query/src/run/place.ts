@@ -18,7 +18,7 @@ export interface OrderedPlace {
   readonly inside?: number | undefined;
 }
 
-/** The place of a row, as far as its document decides it. */
+/** The place of a row, as far as its document decides it. The keys of a row that belongs to a group are its {@link rowValues}. */
 export type RowPlace = Pick<OrderedPlace, 'keys'> & { readonly inside: number };
 
 /** The start of an ordered answer: at a place, or after it. */

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { bytesOfPlaces, placesText, type QueryParameter, type QueryPlan, type RowPlace } from '@epitaph/query';
+import { bytesOfPlaces, type FoundPlaces, placesText, type QueryParameter, type QueryPlan } from '@epitaph/query';
 import { inThisHeap } from '../heap.ts';
 
 /** Bytes of all known places. */
@@ -12,8 +12,8 @@ const MOST_OF_DOCUMENT = 4 * 1024;
 const MOST_ORDERS = 64;
 
 /** Bytes of an entry, besides its places. */
-const ENTRY_BYTES = 64;
-const bytesOfEntry = (places: readonly RowPlace[]): number => ENTRY_BYTES + bytesOfPlaces(places);
+const ENTRY_BYTES = 96;
+const bytesOfEntry = (places: FoundPlaces): number => ENTRY_BYTES + bytesOfPlaces(places);
 
 /**
  * What is known of the order of one query's rows: the places of the rows of some versions of items, by the positions of
@@ -27,7 +27,7 @@ export class KnownOrder {
   /** Whether there was no room for some places, while many of those that are kept are of versions that were replaced. */
   isStale = false;
   #isFull = false;
-  readonly #places = new Map<number, readonly RowPlace[]>();
+  readonly #places = new Map<number, FoundPlaces>();
   #runs = 0;
   /** Positions that were erased during a run, which may have read their content before. */
   readonly #erased = new Set<number>();
@@ -36,12 +36,12 @@ export class KnownOrder {
     this.definition = definition;
   }
 
-  get(position: number): readonly RowPlace[] | undefined {
+  get(position: number): FoundPlaces | undefined {
     return this.#places.get(position);
   }
 
   /** @param makeRoom returns whether there is room for so many bytes more */
-  keep(position: number, places: readonly RowPlace[], makeRoom: (bytes: number) => boolean): void {
+  keep(position: number, places: FoundPlaces, makeRoom: (bytes: number) => boolean): void {
     const bytes = bytesOfEntry(places);
     // Another run may have kept the same.
     if (bytes > MOST_OF_DOCUMENT || this.#erased.has(position) || this.#places.has(position)) return;
@@ -98,7 +98,7 @@ export class KnownOrders {
     return order;
   }
 
-  keep(order: KnownOrder, position: number, places: readonly RowPlace[]): void {
+  keep(order: KnownOrder, position: number, places: FoundPlaces): void {
     order.keep(position, places, (bytes) => {
       while (order.bytes + this.#bytesBeside(order) + bytes > MOST_BYTES) if (!this.#forgetOther(order)) return false;
       return true;

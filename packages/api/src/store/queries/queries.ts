@@ -11,6 +11,7 @@ import {
   DocumentPlaces,
   type Evaluation,
   hasLastingPlaces,
+  isOfMany,
   isOrdered,
   isRanked,
   type Json,
@@ -366,12 +367,20 @@ export class Queries {
     const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
     const { plan, context, memory } = run;
     const { heldBytes } = memory;
+    const room = { bytes: PAGE_BYTES, leastRows: offset + LEAST_ROWS };
+    const newPage = () => new OrderedPage(plan, context, start, offset + rows, room);
+    // The places of the rows of groups have all that the groups consist of.
+    if (order !== undefined && isOfMany(plan)) {
+      const page = afterOffset(await this.#rowsByPlaces(run, order, newPage(), start));
+      return isMissing(page) ? undefined : page;
+    }
     let choice: Ordered | undefined;
     if (chooser !== undefined) {
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
       choice = afterOffset(await this.#rowsOver(run, choosing, this.#candidates.toChoose(run, chooser)));
     } else if (order !== undefined) {
-      choice = afterOffset(await this.#choiceByPlaces(run, order, start, offset + rows));
+      const choosing = new OrderedPage(plan, context, start, offset + rows);
+      choice = afterOffset(await this.#rowsByPlaces(run, order, choosing, start));
     }
     if (choice !== undefined) {
       const { rows: chosen } = choice;
@@ -384,9 +393,7 @@ export class Queries {
       if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
     }
-    const room = { bytes: PAGE_BYTES, leastRows: offset + LEAST_ROWS };
-    const ordered = new OrderedPage(plan, context, start, offset + rows, room);
-    const page = afterOffset(await this.#rowsOver(run, ordered, this.#candidates.of(run, 0)));
+    const page = afterOffset(await this.#rowsOver(run, newPage(), this.#candidates.of(run, 0)));
     return isMissing(page) ? undefined : page;
   }
 
@@ -424,17 +431,23 @@ export class Queries {
    * it. A first page is mostly the only one, so it must have been asked for before.
    */
   #knownOrderOf({ plan, moment, request }: Run, start: OrderedStart | undefined): KnownOrder | undefined {
-    if (!plan.needsBody || !hasLastingPlaces(plan) || start?.near !== undefined) return undefined;
+    if (!plan.needsBody || !hasLastingPlaces(plan)) return undefined;
+    // Of a row of a document, only the place is known, and not what its neighbours are told by.
+    if (start?.near !== undefined && !isOfMany(plan)) return undefined;
     const { state, number } = moment.within;
     if (start === undefined && moment.items.rows.documents(number) !== undefined) return undefined;
     const order = this.#knownOrders.of(state, plan, request.parameters as readonly QueryParameter[]);
     return start !== undefined || order.asked > 1 ? order : undefined;
   }
 
-  /** Chooses the rows of a page by the places of all rows, and remembers these for the next page. */
-  async #choiceByPlaces(run: Run, order: KnownOrder, start: OrderedStart | undefined, most: number): Promise<Ordered> {
+  /** The rows of a page, or its choice, by the places of all rows. Remembers these for the next page. */
+  async #rowsByPlaces(
+    run: Run,
+    order: KnownOrder,
+    ordered: OrderedPage,
+    start: OrderedStart | undefined,
+  ): Promise<Ordered> {
     const { plan, context } = run;
-    const ordered = new OrderedPage(plan, context, start, most);
     const found = new DocumentPlaces(plan, context);
     return order.during(async () => {
       let used = 0;
@@ -452,8 +465,11 @@ export class Queries {
               places = found.of(document);
               this.#knownOrders.keep(order, row.position, places);
               if (start !== undefined) run.examined += 1;
-            } else used += 1;
-            ordered.offerPlaces(row.birth, places, () => Chosen.of(Stub.of(row)));
+            } else {
+              used += 1;
+              if (start === undefined) run.extraWork += places.extraWork;
+            }
+            ordered.offerPlaces(row.birth, places.rows, () => Chosen.of(Stub.of(row)));
           }
         });
       }
