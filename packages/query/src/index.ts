@@ -6,13 +6,7 @@ export { checkComputedProperties } from './compile/computed-properties.ts';
 export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export type { EvaluationContext } from './pages/context.ts';
-export {
-  bytesOfPlaces,
-  DocumentPlaces,
-  type FoundPlaces,
-  hasLastingPlaces,
-  placesText,
-} from './pages/document-places.ts';
+export { DocumentPlaces, type FoundPlaces, hasLastingPlaces, placesText } from './pages/document-places.ts';
 export { evaluate, matches, startEvaluation } from './pages/evaluate.ts';
 export type { Evaluation } from './pages/evaluate.ts';
 export { tryDocuments } from './pages/trial.ts';
@@ -25,7 +19,7 @@ export { parseCondition, parseQuery } from './language/parser.ts';
 export type { ParseLimits } from './language/parser.ts';
 export { isInOnePage, isOfAllRanges, isOfGroups, isOfRows, NO_BOUNDS, PLAIN_PIPELINE } from './pages/pipeline.ts';
 export { MAX_NEIGHBOURS, startAfter } from './run/place.ts';
-export type { Neighbours, OrderedStart } from './run/place.ts';
+export type { Neighbours, OrderedStart, RowPlace } from './run/place.ts';
 export { FunctionCalls } from './run/calls.ts';
 export type { UserFunctionCall, UserFunctions } from './run/calls.ts';
 export { Chosen, choosingPlan, planQuery, sparingPlan, withoutValues } from './compile/plan.ts';

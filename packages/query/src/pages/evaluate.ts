@@ -117,6 +117,11 @@ class ProgramRun {
     return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
   }
 
+  /** Takes a row that the program would make. */
+  deliver(row: Json): void {
+    this.#collector.deliver(row);
+  }
+
   /** Offers documents from an index on, until one gives rows or no more are wanted. Returns the index after it. */
   offerSome(documents: readonly Json[], start: number): number {
     let index = start;
@@ -159,6 +164,8 @@ export interface Evaluation {
    * taken. If the plan calls functions, the documents must have been {@link tried} before.
    */
   offer(documents: readonly Json[], start: number): number;
+  /** Takes a row of a document, instead of the document. Only for a plan whose rows are made as documents are offered. */
+  offerRow(row: Json): void;
   /** The rows since the last call. Rows that need all documents come after `finishing`. */
   takeRows(): Json[];
   /**
@@ -199,6 +206,7 @@ export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): E
         return run.hasRows;
       },
       offer: (documents, start) => (plan.readsDocuments ? guardStack(() => run.offerSome(documents, start)) : start),
+      offerRow: (row) => run.deliver(row),
       takeRows: () => run.takeRows(),
       *finishing() {
         if (isOne && plan.callsFunctions) yield* offering(triedRows(plan, context, [null]), (row) => run.offer(row));
@@ -229,6 +237,7 @@ export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): E
       }
       return index;
     },
+    offerRow: (row) => run.deliver(row),
     takeRows: () => run.takeRows(),
     *finishing() {
       yield* inner.finishing();

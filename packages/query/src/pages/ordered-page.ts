@@ -28,12 +28,10 @@ export interface OrderedRow extends OrderedPlace {
   readonly row: Json;
 }
 
-/** Whether rows are in an order in which each has its own place, so that a page can continue after it. */
+/** Whether rows are in an order in which each has its own place, so that a page can continue after it; or there is only one row. */
 export function isOrdered({ program, readsDocuments, derivedFrom }: QueryPlan): boolean {
   return (
-    (program.orderBy.length > 0 || (program.grouping?.keys.length ?? 0) > 0) &&
-    readsDocuments &&
-    (derivedFrom?.streaming ?? true)
+    (program.orderBy.length > 0 || program.grouping !== undefined) && readsDocuments && (derivedFrom?.streaming ?? true)
   );
 }
 
@@ -137,24 +135,21 @@ export class OrderedPage {
   }
 
   /**
-   * Takes the rows of a document whose places are known. It may be called instead of `offer` if the plan {@link hasLastingPlaces} and, unless
-   * it groups rows, the start is not among neighbours.
+   * Takes a row of a document whose place is known. It may be called instead of `offer` if the plan {@link hasLastingPlaces} and, unless it
+   * {@link isOfMany}, the start is not among neighbours.
    *
    * @param document the document's number
-   * @param chosen makes a {@link Chosen} that represents a row of the document; not called if rows are groups
+   * @param chosen makes a {@link Chosen} that represents the row; only called if rows are each of one document
    */
-  offerPlaces(document: number, places: readonly RowPlace[], chosen: () => Json): void {
-    if (this.#groups !== undefined) {
-      for (const { keys } of places) this.#groups.add(keys);
+  offerPlace(document: number, { keys, inside, row }: RowPlace, chosen: () => Json): void {
+    if (this.#groups !== undefined) return this.#groups.add(keys);
+    if (!this.#sorter.keeps(keys)) return;
+    if (row !== undefined) {
+      this.#sorter.add(keys, { row, keys }, PLACE_BYTES + bytesOf(row));
       return;
     }
-    for (let index = 0; index < places.length; index += 1) {
-      const { keys, inside } = places[index]!;
-      if (!this.#sorter.keeps(keys)) continue;
-      if (this.#start !== undefined && !isFromStart(this.#plan.program, this.#start, { keys, document, inside }))
-        continue;
-      this.#sorter.add(keys, { row: chosen(), keys, document, inside }, Chosen.BYTES);
-    }
+    if (this.#start !== undefined && !isFromStart(this.#plan.program, this.#start, { keys, document, inside })) return;
+    this.#sorter.add(keys, { row: chosen(), keys, document, inside }, Chosen.BYTES);
   }
 
   /** The units of work beyond those that are free for each document. */

@@ -279,7 +279,7 @@ export class RowCollector {
     if (sorted === undefined) return;
     let delivered = 0;
     for (const row of yield* sorted) {
-      if (!this.#deliver(row)) return;
+      if (!this.deliver(row)) return;
       delivered += 1;
       // DISTINCT reads whole rows, which may be large.
       if (this.#seen !== undefined || (delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
@@ -307,7 +307,7 @@ export class RowCollector {
   #order(group: readonly Value[] = []): boolean {
     const frame = this.#frame;
     const { orderBy, distinct, project } = this.#program;
-    if (this.#sorter === undefined) return this.#deliver(project(frame));
+    if (this.#sorter === undefined) return this.deliver(project(frame));
     const keys = orderBy.map(({ run }) => run(frame));
     if (distinct) {
       const row = project(frame);
@@ -326,7 +326,8 @@ export class RowCollector {
     this.#frame.work.lookThrough(this.#sorter!.add(keys, row, bytesOf(row)) / BYTES_PER_CHARACTER);
   }
 
-  #deliver(row: Value): boolean {
+  /** Takes a row that was made. Returns false if no more rows are wanted. */
+  deliver(row: Value): boolean {
     if (this.#toEmit <= 0) return false;
     if (row === undefined) return true;
     if (this.#seen !== undefined) {

@@ -1,5 +1,5 @@
 import { jsonText } from '../values/json-text.ts';
-import { stableKey, type Value } from '../values/values.ts';
+import { type Json, stableKey, type Value } from '../values/values.ts';
 import type { OrderStep } from './program.ts';
 import { compareKeys, isLastFirst } from './sorter.ts';
 
@@ -18,8 +18,14 @@ export interface OrderedPlace {
   readonly inside?: number | undefined;
 }
 
-/** The place of a row, as far as its document decides it. The keys of a row that belongs to a group are its {@link rowValues}. */
-export type RowPlace = Pick<OrderedPlace, 'keys'> & { readonly inside: number };
+/** The place of a row, as far as its document decides it. */
+export interface RowPlace {
+  /** As in {@link OrderedPlace}; for a row that belongs to a group, its {@link rowValues}. */
+  readonly keys: readonly Value[];
+  readonly inside: number;
+  /** The row itself, if equal rows count as one. */
+  readonly row?: Json;
+}
 
 /** The start of an ordered answer: at a place, or after it. */
 export interface OrderedStart extends OrderedPlace {

@@ -1,19 +1,17 @@
 import { hash } from 'node:crypto';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { bytesOfPlaces, type FoundPlaces, placesText, type QueryParameter, type QueryPlan } from '@epitaph/query';
+import { type FoundPlaces, placesText, type QueryParameter, type QueryPlan } from '@epitaph/query';
 import { inThisHeap } from '../heap.ts';
 
 /** Bytes of all known places. */
 const MOST_BYTES = inThisHeap(32 * 1024 * 1024);
-/** Bytes of the places of one document. More are not kept, but found again for each page. */
-const MOST_OF_DOCUMENT = 4 * 1024;
 /** Most are empty: of queries that were asked for once. */
 const MOST_ORDERS = 64;
 
 /** Bytes of an entry, besides its places. */
 const ENTRY_BYTES = 96;
-const bytesOfEntry = (places: FoundPlaces): number => ENTRY_BYTES + bytesOfPlaces(places);
+const bytesOfEntry = ({ bytes }: FoundPlaces): number => ENTRY_BYTES + bytes;
 
 /**
  * What is known of the order of one query's rows: the places of the rows of some versions of items, by the positions of
@@ -44,7 +42,7 @@ export class KnownOrder {
   keep(position: number, places: FoundPlaces, makeRoom: (bytes: number) => boolean): void {
     const bytes = bytesOfEntry(places);
     // Another run may have kept the same.
-    if (bytes > MOST_OF_DOCUMENT || this.#erased.has(position) || this.#places.has(position)) return;
+    if (this.#erased.has(position) || this.#places.has(position)) return;
     if (!makeRoom(bytes)) {
       this.#isFull = true;
       return;
@@ -63,11 +61,11 @@ export class KnownOrder {
   }
 
   /** @param run returns how many of the places it used, with its result */
-  async during<Result extends { readonly used: number }>(run: () => Promise<Result>): Promise<Result> {
+  async during<Result>(run: () => Promise<{ readonly result: Result; readonly used: number }>): Promise<Result> {
     this.#runs += 1;
     try {
-      const result = await run();
-      if (this.#isFull && result.used < this.#places.size / 2) this.isStale = true;
+      const { result, used } = await run();
+      if (this.#isFull && used < this.#places.size / 2) this.isStale = true;
       return result;
     } finally {
       this.#runs -= 1;

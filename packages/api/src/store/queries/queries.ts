@@ -8,7 +8,6 @@ import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
   Chosen,
   choosingPlan,
-  DocumentPlaces,
   type Evaluation,
   hasLastingPlaces,
   isOfMany,
@@ -57,6 +56,7 @@ import {
 } from './query-page.ts';
 import { QueryPlaces, workUntil } from './query-places.ts';
 import { type Bounds, PieceSize, Run } from './query-run.ts';
+import { RowPlaces } from './row-places.ts';
 import { spansOf } from './spans-of-time.ts';
 
 /** The most documents that one page of a streaming query examines before it is returned with the rows found so far. */
@@ -249,7 +249,17 @@ export class Queries {
   }
 
   /** Answers a query whose rows come in document order. Each page goes on after the last row of the page before. */
-  async #stream(run: Run): Promise<Answer> {
+  #stream(run: Run): Promise<Answer> {
+    const isFirst = run.request.continuation === undefined;
+    const order = run.plan.query.distinct ? this.#knownOrderOf(run, isFirst) : undefined;
+    if (order === undefined) return this.#streamed(run);
+    return order.during(async () => {
+      const places = new RowPlaces(run, order, this.#knownOrders, isFirst);
+      return { result: await this.#streamed(run, { order, places }), used: places.used };
+    });
+  }
+
+  async #streamed(run: Run, known?: { readonly order: KnownOrder; readonly places: RowPlaces }): Promise<Answer> {
     const { request, plan, bounds } = run;
     const last = continuationOf(request, 'after');
     const inside = last?.inside ?? 0;
@@ -268,17 +278,30 @@ export class Queries {
         ...(bounds === undefined ? {} : { rows: passed }),
       });
     if (bounds !== undefined && passed >= bounds.to) return page.answer();
+    const offer = (batch: Batch, from: number) =>
+      known === undefined
+        ? run.offer(evaluation, batch.documents, from)
+        : run.counted(known.places, () => offerPlaces(evaluation, batch, from, known.places));
+    const givesRows = (batch: Batch, from: number) => {
+      const { examined, extraWork } = run;
+      offer(batch, from);
+      // Whether another page follows is found out at no charge.
+      Object.assign(run, { examined, extraWork });
+      return evaluation.hasRows;
+    };
     // A full page has a continuation only if more rows follow. Clients take a page without one for the last, and some
     // rely on the last page having none.
     let fullAt: number | undefined;
-    for await (const batch of this.#candidates.of(run, isAnew ? 0 : start)) {
+    const batches =
+      known === undefined ? this.#candidates.of(run, isAnew ? 0 : start) : this.#candidates.toPlace(run, known.order);
+    for await (const batch of batches) {
       const { rows, documents, isLast, isNearEnd, isPart, through } = batch;
       if (fullAt !== undefined) {
-        if (givesRows(evaluation, documents, 0)) return after(fullAt);
+        if (givesRows(batch, 0)) return after(fullAt);
         continue;
       }
       for (let next = 0; next < documents.length;) {
-        next = run.offer(evaluation, documents, next);
+        next = offer(batch, next);
         const found = evaluation.hasRows ? evaluation.takeRows() : [];
         const { birth } = rows[next - 1]!;
         if (birth <= start) continue;
@@ -290,7 +313,7 @@ export class Queries {
           if (bounds !== undefined && passed >= bounds.to) return page.answer();
         }
         if (!page.isFull && run.examined < mostExamined) continue;
-        if (!isNearEnd || givesRows(evaluation, documents, next)) return after(birth);
+        if (!isNearEnd || givesRows(batch, next)) return after(birth);
         fullAt = birth;
         break;
       }
@@ -343,7 +366,8 @@ export class Queries {
     const { examined, extraWork, memory } = run;
     const { heldBytes } = memory;
     const chooser = this.#chooserOf(run, start);
-    const order = chooser === undefined ? this.#knownOrderOf(run, start) : undefined;
+    const isKnown = chooser === undefined && (start?.near === undefined || isOfMany(run.plan));
+    const order = isKnown ? this.#knownOrderOf(run, start === undefined) : undefined;
     const spans = spansOf(run, start, offset + rows);
     for (;;) {
       const { value: span, done: isLast } = await spans.next();
@@ -371,7 +395,7 @@ export class Queries {
     const newPage = () => new OrderedPage(plan, context, start, offset + rows, room);
     // The places of the rows of groups have all that the groups consist of.
     if (order !== undefined && isOfMany(plan)) {
-      const page = afterOffset(await this.#rowsByPlaces(run, order, newPage(), start));
+      const page = afterOffset(await this.#rowsByPlaces(run, order, newPage(), start === undefined));
       return isMissing(page) ? undefined : page;
     }
     let choice: Ordered | undefined;
@@ -380,7 +404,7 @@ export class Queries {
       choice = afterOffset(await this.#rowsOver(run, choosing, this.#candidates.toChoose(run, chooser)));
     } else if (order !== undefined) {
       const choosing = new OrderedPage(plan, context, start, offset + rows);
-      choice = afterOffset(await this.#rowsByPlaces(run, order, choosing, start));
+      choice = afterOffset(await this.#rowsByPlaces(run, order, choosing, start === undefined));
     }
     if (choice !== undefined) {
       const { rows: chosen } = choice;
@@ -430,51 +454,29 @@ export class Queries {
    * The order in which a page's rows are chosen by their places; undefined if that is not possible, or would not be worth
    * it. A first page is mostly the only one, so it must have been asked for before.
    */
-  #knownOrderOf({ plan, moment, request }: Run, start: OrderedStart | undefined): KnownOrder | undefined {
+  #knownOrderOf({ plan, moment, request }: Run, isFirst: boolean): KnownOrder | undefined {
     if (!plan.needsBody || !hasLastingPlaces(plan)) return undefined;
-    // Of a row of a document, only the place is known, and not what its neighbours are told by.
-    if (start?.near !== undefined && !isOfMany(plan)) return undefined;
     const { state, number } = moment.within;
-    if (start === undefined && moment.items.rows.documents(number) !== undefined) return undefined;
+    if (isFirst && moment.items.rows.documents(number) !== undefined) return undefined;
     const order = this.#knownOrders.of(state, plan, request.parameters as readonly QueryParameter[]);
-    return start !== undefined || order.asked > 1 ? order : undefined;
+    return !isFirst || order.asked > 1 ? order : undefined;
   }
 
   /** The rows of a page, or its choice, by the places of all rows. Remembers these for the next page. */
-  async #rowsByPlaces(
-    run: Run,
-    order: KnownOrder,
-    ordered: OrderedPage,
-    start: OrderedStart | undefined,
-  ): Promise<Ordered> {
-    const { plan, context } = run;
-    const found = new DocumentPlaces(plan, context);
+  #rowsByPlaces(run: Run, order: KnownOrder, ordered: OrderedPage, isFirst: boolean): Promise<Ordered> {
     return order.during(async () => {
-      let used = 0;
+      const places = new RowPlaces(run, order, this.#knownOrders, isFirst);
       for await (const { rows, documents } of this.#candidates.toPlace(run, order)) {
-        // A first page is charged as if the order were not known, so that its charge does not depend on other requests.
-        if (start === undefined) run.examined += documents.length;
-        run.counted(found, () => {
+        run.counted(places, () => {
           for (let index = 0; index < rows.length; index += 1) {
             const row = rows[index]!;
-            const document = documents[index]!;
-            let places = order.get(row.position);
-            if (places === undefined) {
-              // Erased since its places were known.
-              if (Stub.rowOf(document) !== undefined) continue;
-              places = found.of(document);
-              this.#knownOrders.keep(order, row.position, places);
-              if (start !== undefined) run.examined += 1;
-            } else {
-              used += 1;
-              if (start === undefined) run.extraWork += places.extraWork;
-            }
-            ordered.offerPlaces(row.birth, places.rows, () => Chosen.of(Stub.of(row)));
+            const chosen = () => Chosen.of(Stub.of(row));
+            places.each(row, documents[index]!, (place) => ordered.offerPlace(row.birth, place, chosen));
           }
         });
       }
       await this.#toEnd(run, ordered, ordered.finishing());
-      return { ordered, ...ordered.rows(), used };
+      return { result: { ordered, ...ordered.rows() }, used: places.used };
     });
   }
 
@@ -680,8 +682,11 @@ function isUnfiltered({ pushdown }: QueryPlan): boolean {
   return pushdown.ids === undefined && pushdown.ts === undefined && pushdown.paths.length === 0;
 }
 
-/** Whether any of the documents from `start` on gives a row of a streaming query. */
-function givesRows(evaluation: Evaluation, documents: readonly Json[], start: number): boolean {
-  evaluation.offer(documents, start);
-  return evaluation.hasRows;
+/** Offers the rows of documents, by their places, until there are some to take. Returns the index after the last one. */
+function offerPlaces(evaluation: Evaluation, { rows, documents }: Batch, from: number, places: RowPlaces): number {
+  let next = from;
+  for (; next < documents.length && !evaluation.hasRows; next += 1) {
+    places.each(rows[next]!, documents[next]!, ({ row }) => evaluation.offerRow(row!));
+  }
+  return next;
 }

@@ -1,0 +1,46 @@
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { DocumentPlaces, type Json, type RowPlace } from '@epitaph/query';
+import { Stub } from './candidates.ts';
+import type { KnownOrder, KnownOrders } from './known-orders.ts';
+import type { Run } from './query-run.ts';
+
+/** The places of the rows of documents, for one run of a query: those that are known, and others that it finds and keeps. */
+export class RowPlaces {
+  /** How many documents' places were known. */
+  used = 0;
+  readonly #run: Run;
+  readonly #order: KnownOrder;
+  readonly #knownOrders: KnownOrders;
+  readonly #isFirst: boolean;
+  readonly #found: DocumentPlaces;
+
+  /** @param isFirst whether the run makes a first page. It is charged as if nothing were known, whatever others have asked */
+  constructor(run: Run, order: KnownOrder, knownOrders: KnownOrders, isFirst: boolean) {
+    this.#run = run;
+    this.#order = order;
+    this.#knownOrders = knownOrders;
+    this.#isFirst = isFirst;
+    this.#found = new DocumentPlaces(run.plan, run.context);
+  }
+
+  /** The units of work beyond those that are free for each document. */
+  get extraWork(): number {
+    return this.#found.extraWork;
+  }
+
+  /** Calls `take` with the place of each row of a document, and counts the document as examined if its places were not known. */
+  each(row: ItemRow, document: Json, take: (place: RowPlace) => void): void {
+    const known = this.#order.get(row.position);
+    // Erased since its places were known.
+    if (known === undefined && Stub.rowOf(document) !== undefined) return;
+    if (known === undefined || this.#isFirst) this.#run.examined += 1;
+    if (known === undefined) {
+      const places = this.#found.of(document, take);
+      if (places !== undefined) this.#knownOrders.keep(this.#order, row.position, places);
+      return;
+    }
+    this.used += 1;
+    if (this.#isFirst) this.#run.extraWork += known.extraWork;
+    for (const place of known.rows) take(place);
+  }
+}
