@@ -49,9 +49,9 @@ describe('a page of an ordered query', () => {
     'SELECT c.n, COUNT(1) AS count, SUM(c.list[0]) AS sum, MAX(c.s) AS max FROM c WHERE true GROUP BY c.n',
     'SELECT x, c.s, MAKELIST({"id": c.id, "of": c.n}) AS all FROM c JOIN x IN c.list WHERE x != 1 GROUP BY x, c.s',
     'SELECT VALUE MAKESET(c.n) FROM c WHERE c.n != 2 GROUP BY c.list ORDER BY c.list DESC',
-    'SELECT DISTINCT VALUE COUNT(c.s) FROM c WHERE true GROUP BY c.n',
+    'SELECT DISTINCT c.s, COUNT(1) AS count, MAKESET(c.n) AS all FROM c WHERE true GROUP BY c.list, c.s',
     'SELECT DISTINCT c.n, c.s FROM c WHERE c.n != 2',
-    'SELECT DISTINCT VALUE x FROM c JOIN x IN c.list WHERE x != 1',
+    'SELECT DISTINCT VALUE [x, c.n] FROM c JOIN x IN c.list WHERE x != 1',
     'SELECT DISTINCT VALUE [c.n, c.list[1]] FROM c WHERE true',
     'SELECT DISTINCT c.s, c.n FROM c WHERE c.n != 2 ORDER BY c.s DESC',
     'SELECT DISTINCT VALUE c.list FROM c WHERE true ORDER BY c.n',
@@ -155,6 +155,18 @@ describe('a page of an ordered query', () => {
       expect(examined).toBeLessThan(10);
     },
   );
+
+  it.each([
+    ['SELECT VALUE c.n FROM c', 5],
+    ['SELECT DISTINCT VALUE c.n FROM c', 9],
+  ])('is not charged for finding out whether another page follows: %s', async (sql, examined) => {
+    const name = `peeked-${examined}`;
+    await stock(store, name, 40, (number) => ({ n: number >> 1 }));
+    const { rows, continuation, ...page } = await pageOf(name, sql, 5);
+    expect(rows).toEqual(examined === 5 ? [0, 0, 1, 1, 2] : [0, 1, 2, 3, 4]);
+    expect(continuation).toBeDefined();
+    expect(page.examined).toBe(examined);
+  });
 
   it.each([
     'SELECT c.n FROM c WHERE NOT CONTAINS(REPLICATE("a", 9000), "z") GROUP BY c.n',

@@ -366,6 +366,7 @@ export class Queries {
     const { examined, extraWork, memory } = run;
     const { heldBytes } = memory;
     const chooser = this.#chooserOf(run, start);
+    // Of a row of one document, only the place is known, and not what tells its neighbours.
     const isKnown = chooser === undefined && (start?.near === undefined || isOfMany(run.plan));
     const order = isKnown ? this.#knownOrderOf(run, start === undefined) : undefined;
     const spans = spansOf(run, start, offset + rows);
@@ -393,10 +394,9 @@ export class Queries {
     const { heldBytes } = memory;
     const room = { bytes: PAGE_BYTES, leastRows: offset + LEAST_ROWS };
     const newPage = () => new OrderedPage(plan, context, start, offset + rows, room);
-    // The places of the rows of groups have all that the groups consist of.
+    // The places of such rows have all that the rows consist of. They are never in the order of `_ts`, so this is all.
     if (order !== undefined && isOfMany(plan)) {
-      const page = afterOffset(await this.#rowsByPlaces(run, order, newPage(), start === undefined));
-      return isMissing(page) ? undefined : page;
+      return afterOffset(await this.#rowsByPlaces(run, order, newPage(), start === undefined));
     }
     let choice: Ordered | undefined;
     if (chooser !== undefined) {
