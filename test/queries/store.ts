@@ -33,8 +33,9 @@ export async function stock(
   name: string,
   count: number,
   fields: (n: number) => { readonly [name: string]: Json },
+  definition: Parameters<Store['createContainer']>[3] = DEFINITION,
 ): Promise<void> {
-  await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
+  await store.createContainer(CALLER, 'db', name, definition, -1);
   await Promise.all(
     Array.from({ length: count }, (_, n) => {
       const item = itemToWrite({ id: `i${n}`, pk: 'p', ...fields(n) });

@@ -7,6 +7,7 @@ export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export type { EvaluationContext } from './pages/context.ts';
 export { DocumentPlaces, type FoundPlaces, hasLastingPlaces, placesText } from './pages/document-places.ts';
+export { documentFilter, type DocumentFilter } from './pages/document-filter.ts';
 export { evaluate, matches, startEvaluation } from './pages/evaluate.ts';
 export type { Evaluation } from './pages/evaluate.ts';
 export { tryDocuments } from './pages/trial.ts';

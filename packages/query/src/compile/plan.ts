@@ -174,26 +174,41 @@ export function withoutValues(query: Query): Query {
  * @returns undefined if no document can be excluded in this way
  */
 export function sparingPlan(
-  { query, derivedFrom, program }: QueryPlan,
+  plan: QueryPlan,
   parameters: readonly QueryParameter[],
   options: PlanOptions,
 ): QueryPlan | undefined {
-  if (derivedFrom !== undefined) return sparingPlan(derivedFrom, parameters, options);
+  if (plan.derivedFrom !== undefined) return sparingPlan(plan.derivedFrom, parameters, options);
+  return conditionsOf(plan, parameters, options, ({ needsBody }) => !needsBody);
+}
+
+/**
+ * A plan with some of the conditions of a query's filter. It has a row for each document that satisfies these.
+ *
+ * @param isWanted whether a condition, given as the plan of a query by itself, is one of these
+ * @returns undefined if there are none, or if the documents that the filter excludes matter, too
+ */
+export function conditionsOf(
+  { query, program }: QueryPlan,
+  parameters: readonly QueryParameter[],
+  options: PlanOptions,
+  isWanted: (condition: QueryPlan) => boolean,
+): QueryPlan | undefined {
   // Ranks also depend on documents that the filter excludes.
   if (query.where === undefined || program.rank !== undefined) return undefined;
   const from = query.from.slice(0, 1);
   const planOf = (where: Expression) => planQuery({ ...PLAIN, from, where }, parameters, options);
-  const telling = conjuncts(query.where).filter((conjunct) => {
+  const wanted = conjuncts(query.where).filter((conjunct) => {
     try {
-      return !planOf(conjunct).needsBody;
+      return isWanted(planOf(conjunct));
     } catch (error) {
       // The condition reads the alias of a JOIN.
       if (error instanceof QueryError) return false;
       throw error;
     }
   });
-  if (telling.length === 0) return undefined;
-  return planOf({ kind: 'logical', operator: 'AND', operands: telling, at: NOWHERE });
+  if (wanted.length === 0) return undefined;
+  return planOf({ kind: 'logical', operator: 'AND', operands: wanted, at: NOWHERE });
 }
 
 const isMember = (expression: Expression, names: readonly string[]): boolean =>

@@ -6,9 +6,10 @@ import { printQuery } from '../language/print.ts';
 import { bindSources, rowValues } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
 import { placeAmongOthers, type RowPlace } from '../run/place.ts';
+import { detached, MOST_REMEMBERED_BYTES } from '../values/detached.ts';
 import { bytesOf } from '../values/memory.ts';
 import { jsonText } from '../values/json-text.ts';
-import { type Json, type JsonObject, setProperty, type Value } from '../values/values.ts';
+import type { Json } from '../values/values.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
 import { isOfMany, isOrdered } from './ordered-page.ts';
 import { NO_BOUNDS } from './pipeline.ts';
@@ -38,8 +39,6 @@ export function placesText(plan: QueryPlan, parameters: readonly QueryParameter[
   return jsonText([text, values.map(({ name, value }) => (value === undefined ? [name] : [name, value]))]);
 }
 
-/** Bytes of the places of one document. More are not kept, but found again. */
-const MOST_BYTES = 4 * 1024;
 /** Bytes of a place besides its values. */
 const PLACE_BYTES = 48;
 
@@ -116,23 +115,8 @@ export class DocumentPlaces {
     if (this.#rows === undefined) return;
     const { keys, inside, row } = place;
     this.#bytes += PLACE_BYTES + bytesOf(keys as Json[]) + (row === undefined ? 0 : bytesOf(row));
-    if (this.#bytes > MOST_BYTES) this.#rows = undefined;
+    if (this.#bytes > MOST_REMEMBERED_BYTES) this.#rows = undefined;
     else if (row === undefined) this.#rows.push({ keys: keys.map(detached), inside });
-    else this.#rows.push({ keys: keys.map(detached), inside, row: detached(row) as Json });
+    else this.#rows.push({ keys: keys.map(detached), inside, row: detached(row) });
   }
-}
-
-/** From so many characters on, a part of a text may be a reference into the whole text. */
-const MAY_REFER = 13;
-
-/** A value whose texts don't keep others in memory, of which they are parts. */
-function detached(value: Value): Value {
-  if (typeof value === 'string')
-    return value.length < MAY_REFER ? value : (JSON.parse(JSON.stringify(value)) as string);
-  if (typeof value !== 'object' || value === null) return value;
-  if (Array.isArray(value)) return value.map((element) => detached(element) as Json);
-  // A copy of the properties keeps the order in which their names were written.
-  const copy: JsonObject = { ...value };
-  for (const name in value) setProperty(copy, name, detached(value[name]) as Json);
-  return copy;
 }

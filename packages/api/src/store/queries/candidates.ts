@@ -13,9 +13,13 @@ import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from '../it
 import type { Moment, StoreParts } from '../parts.ts';
 import { clearConditionsOf } from './clear-filters.ts';
 import { itemsIn } from './named-in-filter.ts';
-import type { KnownOrder } from './known-orders.ts';
+import type { FactCache, KnownOrder } from './known-facts.ts';
+import { KnownFilter } from './known-filter.ts';
 import type { QueryPlaces } from './query-places.ts';
 import { MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
+
+/** In a scan of no more rows than this, each document is opened: preparing to filter them by known properties takes as long. */
+const FEW_ROWS = 1_000;
 
 /** What gives a document its place in the order. */
 type Born = Pick<ItemRow, 'birth'>;
@@ -61,11 +65,13 @@ export class Candidates {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
   readonly #places: QueryPlaces;
+  readonly #facts: FactCache;
 
-  constructor(parts: StoreParts, documents: Documents, places: QueryPlaces) {
+  constructor(parts: StoreParts, documents: Documents, places: QueryPlaces, facts: FactCache) {
     this.#parts = parts;
     this.#documents = documents;
     this.#places = places;
+    this.#facts = facts;
   }
 
   /**
@@ -202,11 +208,23 @@ export class Candidates {
             { signal, giveWay },
           );
     let lookup = run.clock();
-    for await (const batch of scanning) {
-      run.lookupMs += lookup();
-      run.scanned += batch.scanned;
-      yield* this.#decoded(run, batch, isStub);
-      lookup = run.clock();
+    let filter: KnownFilter | undefined;
+    let isMany = false;
+    let isThrough = false;
+    try {
+      for await (const batch of scanning) {
+        run.lookupMs += lookup();
+        run.scanned += batch.scanned;
+        if (!isMany && run.scanned > FEW_ROWS) {
+          isMany = true;
+          filter = KnownFilter.of(run, this.#facts);
+        }
+        yield* this.#decoded(run, batch, isStub, filter);
+        lookup = run.clock();
+      }
+      isThrough = true;
+    } finally {
+      filter?.end(isThrough);
     }
     if (isWhole(recorded)) this.#keepDocuments(run.moment);
   }
@@ -245,6 +263,7 @@ export class Candidates {
     run: Run,
     { rows: candidates, isLast, through }: Pick<Batch, 'rows' | 'isLast' | 'through'>,
     isStub: (row: ItemRow) => boolean = () => false,
+    filter?: KnownFilter,
   ): AsyncGenerator<Batch> {
     const { state } = run.moment.within;
     const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
@@ -254,13 +273,22 @@ export class Candidates {
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
     let rows: ItemRow[] = [];
     let documents: Json[] = [];
-    if (needsBody) await this.#documents.prefetch(wanted.filter(isOpened), run.room);
+    const excluded = new Map<ItemRow, Json>();
+    for (const row of filter === undefined ? [] : wanted) {
+      const part = isOpened(row) && !isUnreadable(row) ? filter!.excluded(row) : undefined;
+      if (part !== undefined) excluded.set(row, part);
+    }
+    if (needsBody) {
+      const opened = wanted.filter((row) => isOpened(row) && !excluded.has(row));
+      await this.#documents.prefetch(opened, run.room);
+    }
     let opening = run.clock();
     // The part of the loading time in which other work had its turn.
     let givenMs = 0;
     for (const row of wanted) {
       // If the last event of an item can't be read, it is not even known whether the item exists.
       let document = isOpened(row) || isUnreadable(row) ? this.#documents.parsed(row) : Stub.of(row);
+      document ??= excluded.get(row);
       if (document === undefined) {
         const openedMs = opening();
         if (openedMs >= TURN_MS) {
@@ -274,6 +302,7 @@ export class Candidates {
         }
         try {
           document = await this.#documents.parse(state, row, run.room);
+          if (document !== undefined) filter?.opened(row, document);
         } catch (error) {
           // A damaged document must not fail a query that excludes it, nor a page that ends before it.
           if (!(error instanceof PartUnreadable)) throw error;

@@ -9,6 +9,7 @@ import {
   Chosen,
   choosingPlan,
   type Evaluation,
+  type FoundPlaces,
   hasLastingPlaces,
   isOfMany,
   isOrdered,
@@ -21,6 +22,7 @@ import {
   type OrderedRow,
   type OrderedStart,
   parseQuery,
+  placesText,
   type PlanOptions,
   planQuery,
   type Query,
@@ -38,7 +40,7 @@ import { momentOf } from '../items/item-snapshot.ts';
 import type { Moment, StoreParts } from '../parts.ts';
 import { planOptionsOf } from '../plan-options.ts';
 import { type Batch, Candidates, Stub } from './candidates.ts';
-import { type KnownOrder, KnownOrders } from './known-orders.ts';
+import { FactCache, type KnownOrder } from './known-facts.ts';
 import { LongPages } from './long-pages.ts';
 import {
   type Answer,
@@ -75,7 +77,7 @@ const NONE: ReadonlySet<string> = new Set();
 export class Queries {
   readonly #parts: StoreParts;
   readonly #places = new QueryPlaces();
-  readonly #knownOrders = new KnownOrders();
+  readonly #facts = new FactCache();
   readonly #candidates: Candidates;
   readonly #longPages: LongPages<MadePage>;
   readonly #requestUnits: RequestUnits;
@@ -85,7 +87,7 @@ export class Queries {
     this.#parts = parts;
     this.#requestUnits = requestUnits;
     this.#longPages = new LongPages(pageWaitMs);
-    this.#candidates = new Candidates(parts, documents, this.#places);
+    this.#candidates = new Candidates(parts, documents, this.#places, this.#facts);
   }
 
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
@@ -116,7 +118,7 @@ export class Queries {
    */
   erased(positions: readonly number[] | undefined): void {
     this.#longPages.forgetReady();
-    this.#knownOrders.erased(positions);
+    this.#facts.erased(positions);
   }
 
   /** Gives up the pages for which no request waits. */
@@ -253,10 +255,7 @@ export class Queries {
     const isFirst = run.request.continuation === undefined;
     const order = run.plan.query.distinct ? this.#knownOrderOf(run, isFirst) : undefined;
     if (order === undefined) return this.#streamed(run);
-    return order.during(async () => {
-      const places = new RowPlaces(run, order, this.#knownOrders, isFirst);
-      return { result: await this.#streamed(run, { order, places }), used: places.used };
-    });
+    return this.#withPlaces(run, order, isFirst, (places) => this.#streamed(run, { order, places }));
   }
 
   async #streamed(run: Run, known?: { readonly order: KnownOrder; readonly places: RowPlaces }): Promise<Answer> {
@@ -458,14 +457,16 @@ export class Queries {
     if (!plan.needsBody || !hasLastingPlaces(plan)) return undefined;
     const { state, number } = moment.within;
     if (isFirst && moment.items.rows.documents(number) !== undefined) return undefined;
-    const order = this.#knownOrders.of(state, plan, request.parameters as readonly QueryParameter[]);
+    const order = this.#facts.of<FoundPlaces>(
+      state,
+      `places ${placesText(plan, request.parameters as readonly QueryParameter[])}`,
+    );
     return !isFirst || order.asked > 1 ? order : undefined;
   }
 
   /** The rows of a page, or its choice, by the places of all rows. Remembers these for the next page. */
   #rowsByPlaces(run: Run, order: KnownOrder, ordered: OrderedPage, isFirst: boolean): Promise<Ordered> {
-    return order.during(async () => {
-      const places = new RowPlaces(run, order, this.#knownOrders, isFirst);
+    return this.#withPlaces(run, order, isFirst, async (places) => {
       for await (const { rows, documents } of this.#candidates.toPlace(run, order)) {
         run.counted(places, () => {
           for (let index = 0; index < rows.length; index += 1) {
@@ -476,8 +477,26 @@ export class Queries {
         });
       }
       await this.#toEnd(run, ordered, ordered.finishing());
-      return { result: { ordered, ...ordered.rows() }, used: places.used };
+      return { ordered, ...ordered.rows() };
     });
+  }
+
+  async #withPlaces<Result>(
+    run: Run,
+    order: KnownOrder,
+    isFirst: boolean,
+    work: (places: RowPlaces) => Promise<Result>,
+  ): Promise<Result> {
+    const places = new RowPlaces(run, order, this.#facts, isFirst);
+    order.runBegins();
+    let used: number | undefined;
+    try {
+      const result = await work(places);
+      ({ used } = places);
+      return result;
+    } finally {
+      order.runEnds(used);
+    }
   }
 
   /**

@@ -1,7 +1,7 @@
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { DocumentPlaces, type Json, type RowPlace } from '@epitaph/query';
 import { Stub } from './candidates.ts';
-import type { KnownOrder, KnownOrders } from './known-orders.ts';
+import type { FactCache, KnownOrder } from './known-facts.ts';
 import type { Run } from './query-run.ts';
 
 /** The places of the rows of documents, for one run of a query: those that are known, and others that it finds and keeps. */
@@ -10,15 +10,15 @@ export class RowPlaces {
   used = 0;
   readonly #run: Run;
   readonly #order: KnownOrder;
-  readonly #knownOrders: KnownOrders;
+  readonly #facts: FactCache;
   readonly #isFirst: boolean;
   readonly #found: DocumentPlaces;
 
   /** @param isFirst whether the run makes a first page. It is charged as if nothing were known, whatever others have asked */
-  constructor(run: Run, order: KnownOrder, knownOrders: KnownOrders, isFirst: boolean) {
+  constructor(run: Run, order: KnownOrder, facts: FactCache, isFirst: boolean) {
     this.#run = run;
     this.#order = order;
-    this.#knownOrders = knownOrders;
+    this.#facts = facts;
     this.#isFirst = isFirst;
     this.#found = new DocumentPlaces(run.plan, run.context);
   }
@@ -36,7 +36,7 @@ export class RowPlaces {
     if (known === undefined || this.#isFirst) this.#run.examined += 1;
     if (known === undefined) {
       const places = this.#found.of(document, take);
-      if (places !== undefined) this.#knownOrders.keep(this.#order, row.position, places);
+      if (places !== undefined) this.#facts.keep(this.#order, row.position, places);
       return;
     }
     this.used += 1;

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { type FoundPlaces, parseQuery, planQuery, type QueryParameter } from '@epitaph/query';
-import { type KnownOrder, KnownOrders } from '@epitaph/api/store/queries/known-orders.ts';
+import { type FoundPlaces, parseQuery, placesText, planQuery, type QueryParameter } from '@epitaph/query';
+import { FactCache, type KnownOrder } from '@epitaph/api/store/queries/known-facts.ts';
 
 const DEFINITION: ContainerDefinition = {
   partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
@@ -10,10 +10,10 @@ const DEFINITION: ContainerDefinition = {
 };
 const container = { rid: 'rid', definition: DEFINITION } as ContainerState;
 /** The known order of a query over all items that orders them by a property. */
-const orderOf = (orders: KnownOrders, property: string, of = container) =>
+const orderOf = (orders: FactCache, property: string, of = container) =>
   askedFor(orders, `SELECT * FROM c ORDER BY c.${property}`, [], of);
-const askedFor = (orders: KnownOrders, sql: string, parameters: QueryParameter[] = [], of = container) =>
-  orders.of(of, planQuery(parseQuery(sql), parameters), parameters);
+const askedFor = (orders: FactCache, sql: string, parameters: QueryParameter[] = [], of = container) =>
+  orders.of<FoundPlaces>(of, placesText(planQuery(parseQuery(sql), parameters), parameters));
 const at = (key: string): FoundPlaces => ({
   rows: [{ keys: [key], inside: 0 }],
   bytes: 64 + 2 * key.length,
@@ -24,7 +24,7 @@ const LONG = at('x'.repeat(1_500));
 
 describe('the known order of a query', () => {
   it('has the places that were kept for the same query over the same definition', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     const order = orderOf(orders, 'one');
     orders.keep(order, 7, at('a'));
     expect(orderOf(orders, 'one').get(7)).toEqual(at('a'));
@@ -34,7 +34,7 @@ describe('the known order of a query', () => {
   });
 
   it('is the same for queries that select and limit the same rows differently, and for no others', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     const sql = 'SELECT c.a FROM c WHERE c.b > @b ORDER BY c.one';
     orders.keep(askedFor(orders, sql, [{ name: '@b', value: 1 }]), 7, at('a'));
     const isKnown = (text: string, b: number, ...parameters: QueryParameter[]) =>
@@ -50,7 +50,7 @@ describe('the known order of a query', () => {
   });
 
   it('is the same for queries that make the same groups, and for no others', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     const sql = 'SELECT c.a, SUM(c.n) AS n FROM c GROUP BY c.a';
     orders.keep(askedFor(orders, sql), 7, at('a'));
     const isKnown = (text: string) => askedFor(orders, text).get(7) !== undefined;
@@ -62,7 +62,7 @@ describe('the known order of a query', () => {
   });
 
   it('loses the places of versions that are erased', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     for (const sql of ['one', 'two']) {
       const order = orderOf(orders, sql);
       for (const position of [1, 2, 3]) orders.keep(order, position, at('a'));
@@ -76,24 +76,20 @@ describe('the known order of a query', () => {
     expect(orderOf(orders, 'one').get(2)).toBeUndefined();
   });
 
-  it('does not keep a version that was erased after a run opened it', async () => {
-    const orders = new KnownOrders();
+  it('does not keep a version that was erased after a run opened it', () => {
+    const orders = new FactCache();
     const order = orderOf(orders, 'one');
-    await order.during(async () => {
-      await order.during(async () => {
-        orders.erased([5]);
-        return { result: undefined, used: 0 };
-      });
-      orders.keep(order, 5, at('a'));
-      orders.keep(order, 6, at('a'));
-      return { result: undefined, used: 0 };
-    });
-    expect(order.get(5)).toBeUndefined();
-    expect(order.get(6)).toBeDefined();
+    order.runBegins();
+    order.runBegins();
+    orders.erased([5]);
+    order.runEnds(0);
+    for (const position of [5, 6]) orders.keep(order, position, at('a'));
+    order.runEnds(0);
+    expect([5, 6].map((position) => order.get(position) !== undefined)).toEqual([false, true]);
   });
 
   /** Keeps places under ascending positions until there is no room for more. Returns the first position without room. */
-  function fill(orders: KnownOrders, order: KnownOrder): number {
+  function fill(orders: FactCache, order: KnownOrder): number {
     for (let position = 1; ; position += 1) {
       orders.keep(order, position, LONG);
       if (order.get(position) === undefined) return position;
@@ -101,7 +97,7 @@ describe('the known order of a query', () => {
   }
 
   it('has limited room, for which the least recently used one is forgotten', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     for (const name of ['older', 'newer']) orders.keep(orderOf(orders, name), 0, LONG);
     // This one is used later than the other now.
     const last = orderOf(orders, 'older');
@@ -113,7 +109,7 @@ describe('the known order of a query', () => {
   });
 
   it('counts places that two runs have kept once', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     const order = orderOf(orders, 'one');
     orders.keep(order, 1, LONG);
     const { bytes } = order;
@@ -121,18 +117,22 @@ describe('the known order of a query', () => {
     expect(order.bytes).toBe(bytes);
   });
 
-  it('begins anew when it is full of places that are not used any more', async () => {
-    const orders = new KnownOrders();
+  it('begins anew when it is full of places that are not used any more', () => {
+    const orders = new FactCache();
     const order = orderOf(orders, 'one');
     const kept = fill(orders, order) - 1;
-    await order.during(async () => ({ result: undefined, used: kept }));
-    expect(orderOf(orders, 'one')).toBe(order);
-    await order.during(async () => ({ result: undefined, used: kept / 2 - 1 }));
+    for (const used of [kept, undefined]) {
+      order.runBegins();
+      order.runEnds(used);
+      expect(orderOf(orders, 'one')).toBe(order);
+    }
+    order.runBegins();
+    order.runEnds(kept / 2 - 1);
     expect(orderOf(orders, 'one')).not.toBe(order);
   });
 
   it('is forgotten when many other queries were asked', () => {
-    const orders = new KnownOrders();
+    const orders = new FactCache();
     orders.keep(orderOf(orders, 'first'), 1, at('a'));
     for (let number = 0; number < 64; number += 1) orderOf(orders, `p${number}`);
     expect(orderOf(orders, 'first').get(1)).toBeUndefined();
