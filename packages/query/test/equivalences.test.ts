@@ -1,6 +1,20 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { parseQuery, QueryError, type Json } from '../src/index.ts';
+import {
+  Chosen,
+  documentFilter,
+  DocumentPlaces,
+  type FoundPlaces,
+  hasLastingPlaces,
+  isOfMany,
+  isOrdered,
+  type Json,
+  OrderedPage,
+  parseQuery,
+  planQuery,
+  QueryError,
+  type RowPlace,
+} from '../src/index.ts';
 import { printQuery } from '../src/language/print.ts';
 import { documents, expressions, plain, queries, unfolded } from './grammar.ts';
 import { rows } from './run.ts';
@@ -105,4 +119,74 @@ it('comparisons have the same result with their sides exchanged, and in equivale
     }),
     RUNS,
   );
+});
+
+/** Runs the test unless the query is refused, or fails on the documents. */
+function unlessRefused(test: () => void): void {
+  try {
+    test();
+  } catch (error) {
+    if (!(error instanceof QueryError)) throw error;
+  }
+}
+
+it('a document that is excluded by some of its properties gives the same as these alone', () => {
+  let excluded = 0;
+  fc.assert(
+    fc.property(queries, documents, (query, of) => {
+      const sql = plain(query);
+      unlessRefused(() => {
+        const filter = documentFilter(planQuery(parseQuery(sql)), [], {}, { nowMs: 0 });
+        if (filter === undefined) return;
+        for (const document of of) {
+          const { part } = filter.partOf(document)!;
+          if (!filter.excludes(part)) continue;
+          excluded += 1;
+          expect(answer(sql, [part])).toEqual(answer(sql, [document]));
+          expect(answer(sql, [part])).toEqual(answer(sql, []));
+        }
+      });
+    }),
+    RUNS,
+  );
+  expect(excluded).toBeGreaterThan(20);
+});
+
+it('rows by their places, known or just found, are those of the documents', () => {
+  let compared = 0;
+  fc.assert(
+    fc.property(queries, documents, (query, of) => {
+      unlessRefused(() => {
+        const plan = planQuery(parseQuery(plain(query)));
+        if (!hasLastingPlaces(plan) || !isOrdered(plan)) return;
+        const rowsOf = (offer: (page: OrderedPage) => void) => {
+          const page = new OrderedPage(plan, {}, undefined, 100);
+          offer(page);
+          for (const _ of page.finishing());
+          return page.rows().rows;
+        };
+        const whole = rowsOf((page) => page.offer(of, (index) => index));
+        const found: (FoundPlaces | undefined)[] = [];
+        const chosen = () => Chosen.of(null);
+        const first = rowsOf((page) => {
+          const places = new DocumentPlaces(plan, {});
+          of.forEach((document, index) =>
+            found.push(places.of(document, (place) => page.offerPlace(index, place, chosen))),
+          );
+        });
+        const again = rowsOf((page) => {
+          const offer = (index: number) => (place: RowPlace) => page.offerPlace(index, place, chosen);
+          found.forEach((places, index) => places!.rows.forEach(offer(index)));
+        });
+        compared += whole.length;
+        // The rows of single documents are only chosen.
+        const told = (rows: readonly { readonly row: Json }[]) =>
+          isOfMany(plan) ? rows : rows.map(({ row: _, ...place }) => place);
+        expect(told(first)).toEqual(told(whole));
+        expect(told(again)).toEqual(told(whole));
+      });
+    }),
+    RUNS,
+  );
+  expect(compared).toBeGreaterThan(20);
 });
