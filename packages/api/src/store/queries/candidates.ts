@@ -273,13 +273,10 @@ export class Candidates {
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
     let rows: ItemRow[] = [];
     let documents: Json[] = [];
-    const excluded = new Map<ItemRow, Json>();
-    for (const row of filter === undefined ? [] : wanted) {
-      const part = isOpened(row) && !isUnreadable(row) ? filter!.excluded(row) : undefined;
-      if (part !== undefined) excluded.set(row, part);
-    }
+    const mayOpen = wanted.filter((row) => isOpened(row));
+    const excluded = filter === undefined ? undefined : await this.#excludedBy(filter, run, mayOpen);
     if (needsBody) {
-      const opened = wanted.filter((row) => isOpened(row) && !excluded.has(row));
+      const opened = excluded === undefined ? mayOpen : mayOpen.filter((row) => !excluded.has(row));
       await this.#documents.prefetch(opened, run.room);
     }
     let opening = run.clock();
@@ -288,7 +285,7 @@ export class Candidates {
     for (const row of wanted) {
       // If the last event of an item can't be read, it is not even known whether the item exists.
       let document = isOpened(row) || isUnreadable(row) ? this.#documents.parsed(row) : Stub.of(row);
-      document ??= excluded.get(row);
+      document ??= excluded?.get(row);
       if (document === undefined) {
         const openedMs = opening();
         if (openedMs >= TURN_MS) {
@@ -322,6 +319,17 @@ export class Candidates {
     }
     run.loadMs += load() - givenMs;
     yield { rows, documents, isLast, isNearEnd: isLast, through };
+  }
+
+  /** The rows whose documents a filter excludes, each with the part of the document that says so. */
+  async #excludedBy(filter: KnownFilter, run: Run, rows: readonly ItemRow[]): Promise<ReadonlyMap<ItemRow, Json>> {
+    const excluded = new Map<ItemRow, Json>();
+    for (const row of rows) {
+      const part = isUnreadable(row) ? undefined : filter.excluded(row);
+      if (part !== undefined) excluded.set(row, part);
+      if (run.turnMs() >= TURN_MS) await this.#places.giveWay(run);
+    }
+    return excluded;
   }
 }
 

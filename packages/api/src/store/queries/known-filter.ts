@@ -27,8 +27,9 @@ export class KnownFilter {
     facts.runBegins();
   }
 
-  /** @returns undefined if the filter needs whole documents, or its properties are read for the first time */
-  static of({ plan, request, moment, context }: Run, cache: FactCache): KnownFilter | undefined {
+  /** @returns undefined if the filter needs whole documents or takes long, or if its properties are read for the first time */
+  static of({ plan, request, moment, context, isSlow }: Run, cache: FactCache): KnownFilter | undefined {
+    if (isSlow) return undefined;
     const { state } = moment.within;
     const filter = documentFilter(
       plan,
