@@ -1,4 +1,4 @@
 import manifest from '../package.json' with { type: 'json' };
 
-/** Of the program. */
+/** The program's version. */
 export const { version } = manifest;

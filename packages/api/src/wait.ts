@@ -1,6 +1,7 @@
 /**
- * Waits some milliseconds, or until the signal is aborted. For looking at progress again, and for bounding a stop or a wait;
- * what happens to items never hangs on it. It does not keep the process alive.
+ * Waits some milliseconds, or until the signal is aborted. The timer does not keep the process alive.
+ *
+ * Only for polling progress and for limiting how long a stop or a wait may take. What happens to items must never depend on it.
  */
 export function wait(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -19,7 +20,9 @@ export function wait(milliseconds: number, signal?: AbortSignal): Promise<void> 
   });
 }
 
-/** For one wait after the other: what is done when one of them takes too long. It does not keep the process alive. */
+/**
+ * A time limit for a sequence of waits, one after the other: calls back if one of them takes too long. It does not keep the process alive.
+ */
 export class Deadline {
   readonly #missed: () => void;
   #timer: NodeJS.Timeout | undefined;
@@ -28,7 +31,7 @@ export class Deadline {
     this.#missed = missed;
   }
 
-  /** Begins a wait, which ends the one before. */
+  /** Starts the limit of the next wait, in place of the previous one. */
   within(milliseconds: number): void {
     this.met();
     this.#timer = setTimeout(this.#missed, milliseconds).unref();

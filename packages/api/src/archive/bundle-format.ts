@@ -1,21 +1,24 @@
 export const BUNDLE_FORMAT = 'epitaph.bundle/2';
-/** Those that can be checked. The first had all facts of the container in one file, `container-facts.ndjson`. */
+/** Formats that the verifier can check. Format 1 had all facts of the container in one file, `container-facts.ndjson`. */
 export const BUNDLE_FORMATS: readonly string[] = ['epitaph.bundle/1', BUNDLE_FORMAT];
 
-/** What a file of a bundle may be called, the first format's too: of others it is not known what unpacks over what. */
+/** Names that a file of a bundle may have, in either format. Other names are refused, because unpacking them could overwrite anything. */
 export const BUNDLE_FILE =
   /^(?:README\.md|bundle\.json|verifier-key\.txt|checkpoint\.txt|policies\.json|holds\.json|container-facts\.ndjson|(?:holds|container-facts|certificates)\/\d{6,}\.ndjson|disappearances\/\d{6,}\.csv)$/;
 
-/** `bundle.json`: what a bundle is about. */
+/** The content of `bundle.json`. */
 export interface BundleManifest {
   readonly format: typeof BUNDLE_FORMAT;
   readonly container: Readonly<Record<string, unknown>>;
-  /** Deleted ones that had its name before it, newest first: nothing of theirs is in here. Older bundles do not say. */
+  /** Deleted containers that had the same name before, newest first. The bundle has nothing about them. Absent from older bundles. */
   readonly earlierContainers?: readonly Readonly<Record<string, unknown>>[];
-  /** From this instant on, and before that; null for no bound. */
+  /** The period: from this instant (inclusive) until `to` (exclusive). Null means no bound. */
   readonly from: string | null;
   readonly to: string | null;
-  /** Items that expired in the period and are in no table, as the record of it had not come yet. Older bundles do not say. */
+  /**
+   * How many items expired in the period but are missing from the bundle, because their expiry was not recorded yet. Absent from older
+   * bundles.
+   */
   readonly unrecordedExpiries?: number;
   readonly madeAt: string;
   readonly treeSize: number;

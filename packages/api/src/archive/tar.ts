@@ -5,7 +5,7 @@ export interface ArchivedFile {
 }
 
 const BLOCK = 512;
-/** Where the fields of a header are. */
+/** Offsets of the fields in a header block. */
 const FIELDS = {
   mode: 100,
   owner: 108,
@@ -17,11 +17,10 @@ const FIELDS = {
   magic: 257,
   prefix: 345,
 } as const;
-/** How long the part of a name is that stands in front of it, in another field. */
+/** The length of the `prefix` field, which holds the first part of a long name. */
 const PREFIX_BYTES = 155;
 const LARGEST_FILE = 64 * 1024 * 1024;
 
-/** An archive is not as it was written. */
 class DamagedArchive extends Error {
   override readonly name = 'DamagedArchive';
 }
@@ -60,7 +59,7 @@ function header(name: string, size: number, atMs: number): Buffer {
   return block;
 }
 
-/** The sum of a header's bytes, in which the checksum itself counts as spaces. */
+/** The sum of a header's bytes. The checksum field itself counts as spaces. */
 function checksum(block: Buffer): number {
   let sum = 0;
   for (const [index, byte] of block.entries()) {
@@ -72,12 +71,12 @@ function checksum(block: Buffer): number {
 /**
  * Reads an archive of plain files, one at a time.
  *
- * @throws DamagedArchive for what {@link writeTar} does not write, and for one that ends before its end
+ * @throws DamagedArchive for entries that {@link writeTar} does not write, and for an archive that is cut short
  */
 export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<ArchivedFile> {
   const source = chunks[Symbol.asyncIterator]();
   let rest: Buffer = Buffer.alloc(0);
-  /** What comes next, as much as there is at hand; nothing at the end. */
+  /** The bytes that are available next, however many; empty at the end. */
   const takeAny = async (): Promise<Buffer> => {
     if (rest.length === 0) {
       const next = await source.next();
@@ -116,7 +115,8 @@ export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<Ar
     await take((BLOCK - (size % BLOCK)) % BLOCK);
     yield { name, content };
   }
-  // Two empty blocks are the end, and programs differ in what they make of more. What has packed it checks all of it at its own end.
+  // Two empty blocks are the end, and programs treat data after it differently. So everything up to the end of the input is checked to be
+  // empty, which also makes the decompressor verify its own checksum.
   let after = await take(BLOCK);
   for (; after.length > 0; after = await takeAny()) {
     if (!isEmpty(after)) throw new DamagedArchive('The archive has data after its end.');

@@ -1,6 +1,6 @@
 import { access, constants, stat } from 'node:fs/promises';
 
-/** What stands against backups below a folder; undefined where nothing is seen to. */
+/** Why no backup can be taken into a folder; undefined if no reason is found. */
 export async function backupFolderProblem(folder: string): Promise<string | undefined> {
   const about = (what: string): string =>
     `no backup can be taken: the --backup-folder ${folder} ${what}. Is its disk mounted?`;

@@ -2,21 +2,22 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { type Configuration, configurationSchema, optionNames, type OptionName, variableOf } from './options.ts';
 
-/** A configuration that can't be used; the message is one line for whoever wrote it. */
+/** A configuration that can't be used. The message is one line for the person who wrote it. */
 export class BadConfiguration extends Error {
   override readonly name = 'BadConfiguration';
 }
 
 export interface ConfigurationSources {
-  /** Values of flags, as they were given. */
+  /** The values of flags as given on the command line. */
   readonly flags: Readonly<Partial<Record<OptionName | 'config', string>>>;
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
 /**
- * Puts the configuration together: flags before variables before the file of `--config` before defaults.
+ * Combines the sources of the configuration. Flags take precedence over environment variables, these over the file of `--config`, and that
+ * over defaults.
  *
- * @throws BadConfiguration naming the one thing that is wrong and where it was said
+ * @throws BadConfiguration that names the first thing that is wrong and where it was given
  */
 export function readConfiguration({ flags, environment }: ConfigurationSources): Configuration {
   const file = flags.config ?? nonEmpty(environment['EPITAPH_CONFIG']);
@@ -39,10 +40,10 @@ export function readConfiguration({ flags, environment }: ConfigurationSources):
   throw new BadConfiguration(complaint(result.error.issues[0]!, origins, file));
 }
 
-/** Variables that other commands take, or tests do. */
+/** Variables that are not options of the server: other commands or tests read them. */
 const OTHER_VARIABLES = /^EPITAPH_(?:CONFIG|ENDPOINT|NEW_MASTER_KEY|TLS_CA|TEST_\w+)$/;
 
-/** Variables that look like options and are none, as a mistyped one is. */
+/** Variables that have the prefix of options but match none, usually because of a typing error. */
 export function unknownVariables(environment: ConfigurationSources['environment']): readonly string[] {
   const known = new Set(optionNames.map(variableOf));
   return Object.keys(environment).filter(
@@ -55,19 +56,21 @@ export function unknownVariables(environment: ConfigurationSources['environment'
 }
 
 /**
- * What Kubernetes sets in pods beside a service that is called `epitaph`, of which the port of the service would pass for
- * the one to listen on. Source: "Environment variables" under "Discovering services" in the documentation of Kubernetes.
+ * True for a variable that Kubernetes sets in the pods of a namespace that has a service called `epitaph`. One of them, `EPITAPH_PORT`,
+ * would otherwise be taken for the port to listen on.
+ *
+ * Source: "Environment variables" under "Discovering services" in the documentation of Kubernetes.
  */
 const isServiceLink = (variable: string, text = ''): boolean =>
   /^EPITAPH_(?:SERVICE|PORT)_/.test(variable) || (variable === 'EPITAPH_PORT' && /^[a-z]+:\/\//.test(text));
 
-/** An empty variable is one that was not set: `EPITAPH_KEY= npm start`. */
+/** An empty variable counts as not set: `EPITAPH_KEY= npm start`. */
 const nonEmpty = (text: string | undefined): string | undefined => (text === '' ? undefined : text);
 
 /**
- * A file of settings as text, without the mark of its encoding that editors of Windows begin one with.
+ * The text of a settings file, without the byte order mark that Windows editors put at its start.
  *
- * @throws BadConfiguration when it can't be read
+ * @throws BadConfiguration if the file can't be read
  */
 export function readSettings(what: string, file: string, remedy = ''): string {
   try {
@@ -77,13 +80,13 @@ export function readSettings(what: string, file: string, remedy = ''): string {
   }
 }
 
-/** @throws BadConfiguration when it can't be read, or is no JSON */
+/** @throws BadConfiguration if the file can't be read, or is not JSON */
 export function readJson(what: string, file: string): unknown {
   const text = readSettings(what, file);
   try {
     return JSON.parse(text);
   } catch (error) {
-    // Around the place of the fault V8 shows what there is, which may be of a key.
+    // V8's message quotes the text around the fault, which may be part of a key.
     const why = (error as Error).message.replace(/, (?:\.\.\.)?".*$/s, '');
     throw new BadConfiguration(`The ${what} ${file} is not JSON: ${why}`);
   }
@@ -96,7 +99,7 @@ function readFile(file: string): Readonly<Record<string, unknown>> {
   return object.data;
 }
 
-/** Says what is wrong without repeating the value: it may be a key. */
+/** Describes the fault without repeating the value, which may be a key. */
 function complaint(
   issue: z.core.$ZodIssue,
   origins: Readonly<Record<string, string>>,
@@ -109,7 +112,7 @@ function complaint(
   return `${origins[name] ?? name}: ${inWords(issue).replace(/\.$/, '')}.`;
 }
 
-/** The schema's own messages are for who knows the schema. */
+/** The message for a fault. Zod's own messages are used only where they are understood without knowing the schema. */
 function inWords(issue: z.core.$ZodIssue): string {
   switch (issue.code) {
     case 'invalid_value':

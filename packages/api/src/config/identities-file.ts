@@ -5,7 +5,7 @@ import { identityRoles, isDataRole, type Issuer, PRINCIPAL_ID } from '../http/id
 import { BadConfiguration, readJson } from './configuration.ts';
 import { isLoopbackHostHeader } from './loopback.ts';
 
-/** What actors begin with that are no identities; `system:` has rights of its own in the store's histories. */
+/** Prefixes of the store's own actors, which no identity may have. `system:` has special rights in the store's histories. */
 const TAKEN = ['anonymous', 'command-line', 'key', 'system', 'token'];
 
 const text = (what: string) => z.string(what).min(1, what);
@@ -56,9 +56,9 @@ const keySet = z.object({ keys: z.array(z.looseObject({})) });
 const schema = z.strictObject({ issuers: z.array(issuer).min(1, 'must name at least one') });
 
 /**
- * Whose identity tokens are taken, and what those whom they name may do.
+ * Reads the issuers whose identity tokens are accepted, and the roles of the identities in them.
  *
- * @throws BadConfiguration naming the one thing that is wrong and where
+ * @throws BadConfiguration that names the first thing that is wrong and where it is
  */
 export function readIdentities(file: string): Issuer[] {
   const given = readGuarded('identities file', file);
@@ -77,7 +77,7 @@ export function readIdentities(file: string): Issuer[] {
   return issuers.map((one) => ({ ...one, keys: keysOf(one.keys, file) }));
 }
 
-/** @throws BadConfiguration also for a file that others may change: who writes the keys signs the tokens */
+/** @throws BadConfiguration also if other users can change the file: whoever can replace the keys can sign tokens */
 function readGuarded(what: string, file: string): unknown {
   const given = readJson(what, file);
   if (process.platform === 'win32' || (statSync(file).mode & 0o022) === 0) return given;
@@ -96,7 +96,7 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
   }
   const from = path.resolve(path.dirname(file), keys);
   const given = readGuarded("file of an issuer's keys", from);
-  // RFC 7518, 6.2.2 and 6.3.2: what is private of a key; 6.4.1: one that is shared.
+  // A private key has `d` (RFC 7518, 6.2.2 and 6.3.2), a shared secret has `k` (6.4.1).
   const hasSecret = keySet.safeParse(given).data?.keys.some((key) => 'd' in key || 'k' in key);
   if (hasSecret !== true) return given as Issuer['keys'];
   throw new BadConfiguration(

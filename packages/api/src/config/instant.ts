@@ -5,13 +5,13 @@ const ISO_TIME =
 const MONTH_DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /**
- * Reads an instant as people and scripts write it: `2026-11-21T10:00:00Z`, with an offset, a date alone (midnight
- * UTC), or milliseconds since the Unix epoch. What is finer than a millisecond is cut off.
+ * Parses an instant as people and scripts write it: `2026-11-21T10:00:00Z`, with an offset, a date alone (midnight UTC), or milliseconds
+ * since the Unix epoch. Digits beyond milliseconds are cut off.
  *
- * A time of day without `Z` or an offset is refused: it would mean another instant on another machine. So is a number
- * too short for milliseconds of this age (those of March 1973 have twelve digits): whoever writes `2024` means the year,
- * and ten digits are seconds, such as `_ts`. Taken for moments of 1970 they would show an auditor a period in which
- * nothing happened. 0 is the beginning of time.
+ * A time of day without `Z` or an offset is refused, because it would mean different instants on different machines. A number with too few
+ * digits for recent milliseconds is refused too (in March 1973 they had twelve): `2024` is meant as a year, and ten digits are seconds,
+ * such as `_ts`. Read as milliseconds they would be moments of 1970, and an auditor would be shown a period in which nothing happened. 0 is
+ * accepted as the beginning of time.
  *
  * @returns milliseconds since the epoch, or undefined for anything else
  */
@@ -47,7 +47,7 @@ function daysIn(year: number, month: number): number | undefined {
   return month === 2 && isLeap(year) ? 29 : MONTH_DAYS[month - 1];
 }
 
-/** Days from 1970-01-01 to the first of a month. */
+/** Days from 1970-01-01 to the first day of a month. */
 function daysBefore(year: number, month: number): number {
   const past = year - 1;
   const leapDays = Math.floor(past / 4) - Math.floor(past / 100) + Math.floor(past / 400) - 477;

@@ -11,19 +11,19 @@ type KeysFile = z.infer<typeof keysSchema>;
 
 export interface KeysInForce {
   readonly texts: KeyTexts;
-  /** Where the primary key is from. */
+  /** Where the primary key comes from. */
   readonly primary: 'emulator' | 'given' | 'file';
   readonly file: string;
 }
 
 /**
- * The keys of a store. Those of the folder's `keys.json` are in force, which is made at the first start, for its owner
- * alone; but the primary is the one given, or on loopback the published emulator key, so that clients of the emulator
- * work as they are.
+ * The keys of a store. They come from `keys.json` in the data folder, which is created at the first start, readable by its owner only. The
+ * primary key may come from elsewhere: it is the one given as an option or, on loopback, the published emulator key, so that clients
+ * configured for the emulator work unchanged.
  *
- * The caller holds the folder's lock.
+ * The caller must hold the folder's lock.
  *
- * @throws BadConfiguration for a damaged file, and for the emulator key beyond loopback
+ * @throws BadConfiguration if the file is damaged, or if the emulator key would be accepted beyond loopback
  */
 export function keysInForce(options: {
   readonly folder: string;

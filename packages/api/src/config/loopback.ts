@@ -2,7 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { BlockList, isIP } from 'node:net';
 
 const loopback = new BlockList();
-// Also as IPv6 writes them.
+// BlockList also matches these IPv4 addresses when they are written as IPv6.
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
 loopback.addAddress('::1', 'ipv6');
 
@@ -12,7 +12,7 @@ function isLoopbackAddress(address: string): boolean {
   return family !== 0 && loopback.check(address, family === 4 ? 'ipv4' : 'ipv6');
 }
 
-/** True when a host's every address is loopback. A host that can't be resolved isn't: listening will say why. */
+/** True if all addresses of a host are loopback. False if the host can't be resolved: listening on it then fails with the reason. */
 export async function isLoopbackHost(host: string): Promise<boolean> {
   if (isIP(host) !== 0) return isLoopbackAddress(host);
   try {
@@ -24,8 +24,8 @@ export async function isLoopbackHost(host: string): Promise<boolean> {
 }
 
 /**
- * True for a `Host` header that names this machine to itself. A web page from elsewhere that lets its own name mean
- * 127.0.0.1 sends that name.
+ * True for a `Host` header that names this machine as the machine itself does. In DNS rebinding, a web page from elsewhere lets its own
+ * name resolve to 127.0.0.1; the browser then sends that name, which is refused here.
  */
 export function isLoopbackHostHeader(header: string | undefined): boolean {
   if (header === undefined) return true;

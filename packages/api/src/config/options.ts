@@ -6,10 +6,10 @@ import { type Throughput, throughputProblem } from '@epitaph/core/throughput/thr
 import { DEFAULT_READY_LAG_EVENTS } from '../store/operations/ready-lag.ts';
 import { parseInstant } from './instant.ts';
 
-/** A key of the store: base64 of at least 32 bytes, written as base64 is. */
+/** A key of the store: canonical base64 of at least 32 bytes. */
 export const keyText = z
   .string()
-  // What a file holds often ends a line. Decoded it is a key like any other, so that is not seen in it.
+  // Text read from a file often ends with a line break. The message below names that fault, which the base64 check could not.
   .regex(/^[!-~]*$/, { message: "contains a space, a line end or another character that a key can't have" })
   .refine(
     (text) => {
@@ -19,17 +19,17 @@ export const keyText = z
     { message: 'must be base64 of at least 32 bytes' },
   );
 
-/** In the folder of the sources, wherever the store is called from: otherwise that would decide which store it is. */
+/** Relative to the sources. Relative to the working directory, the place where the store is started would decide which store it opens. */
 export const DEFAULT_DATA = path.resolve(import.meta.dirname, '../../../../data');
-/** 90 days: no server is stopped for so long by mistake, and clocks that are wrong by less are rare. */
+/** 90 days. Nobody stops a server for that long by mistake, and clocks that are wrong by less are rare. */
 const DEFAULT_MAX_DOWNTIME_SECONDS = 7_776_000;
-/** Without PostgreSQL there is one node, of which nothing else may be said. */
+/** The only value that is accepted without PostgreSQL, where there is a single node. */
 const ALL_ROLES = 'project,purge';
 const POLICY_DELAY_SECONDS = 4;
 
 /**
- * Every option of the server, once: each is a flag (`--policy-grace`), a variable (`EPITAPH_POLICY_GRACE`) and a
- * property of the configuration file (`"policy-grace"`). Texts from flags and variables are read as the schema wants.
+ * Every option of the server, declared once. Each is a flag (`--policy-grace`), an environment variable (`EPITAPH_POLICY_GRACE`) and a
+ * property of the configuration file (`"policy-grace"`). Flags and variables are text, which the schemas convert.
  */
 export const optionSchemas = {
   host: z
@@ -186,7 +186,7 @@ export const optionSchemas = {
 
 export type OptionName = keyof typeof optionSchemas;
 
-/** What stands for a value in `--help`. */
+/** What `--help` shows in the place of each option's value. */
 export const placeholders: Readonly<Record<OptionName, string>> = {
   host: '<address>',
   port: '<number>',
@@ -272,7 +272,7 @@ export const configurationSchema = z
   });
 
 export type Configuration = z.infer<typeof configurationSchema> & {
-  /** The file that some of it is from. */
+  /** The configuration file, if one was given. */
   readonly config?: string | undefined;
 };
 
@@ -280,7 +280,7 @@ export const optionNames = Object.keys(optionSchemas) as OptionName[];
 
 export const variableOf = (name: string): string => `EPITAPH_${name.toUpperCase().replaceAll('-', '_')}`;
 
-/** What `--throughput` says, with `none` for serverless, or a sentence on what is wrong with it. */
+/** The throughput that `--throughput` asks for, with kind `none` for serverless; or a sentence that says what is wrong with the text. */
 function parseThroughputOption(text: string): Throughput | string {
   if (text === 'serverless') return { kind: 'none' };
   const [, scaled, digits] = /^(autoscale:)?(\d{1,9})$/.exec(text) ?? [];
@@ -293,7 +293,7 @@ function parseThroughputOption(text: string): Throughput | string {
   return throughputProblem(throughput, 0) ?? throughput;
 }
 
-/** A whole number, or its text: flags and variables have only that. */
+/** A whole number, or its digits as text: flags and environment variables are always text. */
 function wholeNumber(least: number, most: number) {
   const message = `must be a whole number from ${least} to ${most}`;
   return z

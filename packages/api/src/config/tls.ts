@@ -5,16 +5,16 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { BadConfiguration } from './configuration.ts';
 import type { Configuration } from './options.ts';
 
-/** What a server shows to clients, as PEM. */
+/** The server's certificate chain and private key, as PEM. */
 export interface TlsFiles {
   readonly cert: Buffer;
   readonly key: Buffer;
 }
 
 /**
- * The server's certificate and key as their files have them; undefined without TLS.
+ * Reads the server's certificate and key; undefined without TLS.
  *
- * @throws BadConfiguration for files that can't be read, or don't go together
+ * @throws BadConfiguration if a file can't be read, or if certificate and key don't belong together
  */
 export function readTls({ 'tls-cert': certFile, 'tls-key': keyFile }: Configuration): TlsFiles | undefined {
   if (certFile === undefined || keyFile === undefined) return undefined;
@@ -29,7 +29,7 @@ export function readTls({ 'tls-cert': certFile, 'tls-key': keyFile }: Configurat
   return tls;
 }
 
-/** What a certificate's dates have against it at an instant; undefined when it is valid. */
+/** Says why a certificate is not valid at an instant; undefined if it is valid. */
 export function outOfDate({ cert }: TlsFiles, nowMs: number): string | undefined {
   const { validFromDate, validToDate } = new X509Certificate(cert);
   if (nowMs > validToDate.getTime()) return `the certificate has expired at ${isoTime(validToDate.getTime())}`;

@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream';
 
-/** Aborted when the client goes away before it has its answer. */
+/** A signal that is aborted if the client disconnects before its answer is complete. */
 export function clientGone(response: Writable): AbortSignal {
   const controller = new AbortController();
   if (response.closed) controller.abort();

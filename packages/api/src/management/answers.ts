@@ -7,8 +7,8 @@ import { requestUnitKinds } from '../request-units/request-units.ts';
 import { problemCodes } from './problems.ts';
 
 /**
- * What the routes answer, as the OpenAPI document says it. The answers are made in shapes.ts; the tests of the
- * management plane hold each one against its schema here.
+ * The schemas of the answers, from which the OpenAPI document is made. The answers themselves are made in shapes.ts. The tests of the
+ * management plane check each answer against its schema here.
  */
 export const namedAnswers = new Map<z.ZodType, string>();
 
@@ -21,16 +21,16 @@ const iso = z.string().meta({ format: 'date-time', examples: ['2026-11-21T10:00:
 const milliseconds = z.int().meta({ description: 'Milliseconds since 1970.' });
 const duration = z.string().meta({ format: 'duration', examples: ['PT1.5S'] });
 const count = z.int().min(0);
-/** Milliseconds that something took, or its age. */
+/** A duration or an age in milliseconds. */
 const span = z.number().min(0);
 
-/** A time under its name as ISO text, and with `Ms` in milliseconds. */
+/** A time as two properties: `name` as ISO text and `nameMs` in milliseconds. */
 const time = <Name extends string>(name: Name) => timeOf(name, iso, milliseconds);
 const timeIfAny = <Name extends string>(name: Name) => timeOf(name, iso.optional(), milliseconds.optional());
 const timeOrNull = <Name extends string>(name: Name) => timeOf(name, iso.nullable(), milliseconds.nullable());
 
 function timeOf<Name extends string, Iso extends z.ZodType, Ms extends z.ZodType>(name: Name, text: Iso, number: Ms) {
-  // TypeScript makes no names of what is computed.
+  // TypeScript does not infer the names of computed properties.
   return { [name]: text, [`${name}Ms`]: number } as Record<Name, Iso> & Record<`${Name}Ms`, Ms>;
 }
 
@@ -38,7 +38,7 @@ const cause = z.enum(['expired', 'deleted', 'container-deleted', 'erasure']);
 const rule = z.enum(['container-default', 'item-ttl']);
 const defaultTtl = z.int().nullable();
 const holdScope = z.enum(['container', 'partition-key', 'items', 'query']);
-/** Components; where a container keeps no partition keys, a pseudonym. */
+/** The key's components, or a pseudonym if the container does not keep partition keys. */
 const partitionKey = z.union([z.array(z.unknown()), z.string()]);
 
 export const problem = named(
@@ -351,13 +351,13 @@ export const itemAsOf = named(
     id: z.string(),
     partitionKey,
     life: count,
-    /** Absent, as the time is, for a write of which the record of its life's erasure has no room to tell. */
+    /** Absent, as is the time, if the life was erased and the record of its erasure had no room for this write. */
     ttl: z.int().nullable().optional(),
     ...timeIfAny('writtenAt'),
   }),
 );
 export const asOf = named('AsOf', z.strictObject({ container, ...time('at'), items: count }));
-/** The last line of a scan that is answered line by line. */
+/** The last line of a scan that is answered as lines. */
 export const summaryOf = (schema: z.ZodType) => z.strictObject({ summary: schema });
 
 export const content = named(
@@ -641,5 +641,5 @@ export const clock = named(
   }),
 );
 
-/** The document that describes the management plane; it has a specification of its own. */
+/** The OpenAPI document. Its content has a specification of its own, so it is not described further. */
 export const openApi = z.looseObject({ openapi: z.literal('3.1.0') });

@@ -7,7 +7,7 @@ import * as requests from './requests.ts';
 import { route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
-/** Backups of a store that goes on, and what restoring one needs besides. */
+/** Backups of a running store, and what restoring one needs. */
 export function backupRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   route(
     scope,

@@ -9,10 +9,10 @@ import { exportText } from './exports.ts';
 import { earlierContainers } from './routing.ts';
 import { containerName, holdShape, policiesShape } from './shapes.ts';
 
-/** An export is cut into files of about this size, so that none is held as a whole. */
+/** An export is split into files of about this size, so that none has to be in memory as a whole. */
 const PART_BYTES = 1024 * 1024;
 
-/** Holds that are read at a time: each may name a hundred items. */
+/** Holds that are read at once. Each may name a hundred items. */
 const HOLDS_AT_ONCE = 100;
 
 export interface BundleRequest {
@@ -22,7 +22,7 @@ export interface BundleRequest {
   readonly signal: AbortSignal;
 }
 
-/** What is known before the first byte is sent, so that what is wrong can still be said. */
+/** Collects what can fail before the first byte is sent. After that, the answer can no longer be an error. */
 export async function prepareBundle(
   store: StoreApi,
   { container, fromMs, toMs }: BundleRequest,
@@ -46,10 +46,10 @@ export async function prepareBundle(
 }
 
 /**
- * The files of an auditor's bundle, one at a time: everything that is on record of a container in a period, with the
- * proofs that it is, and no content. All proofs are of one tree.
+ * The files of an auditor's bundle, one at a time: everything that is on record of a container in a period, with proofs, and without
+ * content. All proofs are of the same tree.
  *
- * @param pages reads what left in the period, page by page
+ * @param pages reads the disappearances of the period, page by page
  */
 export async function* bundleFiles(
   store: StoreApi,
@@ -82,7 +82,10 @@ export async function* bundleFiles(
   yield* parts('certificates', 'ndjson', certificates(), signal);
 }
 
-/** Text as files of some size each, `name/000001.extension` and so on; at least one, so that none is missed. */
+/**
+ * Splits text into files, `name/000001.extension` and so on. At least one file is written, even if it is empty, so that a reader does not
+ * miss it.
+ */
 async function* parts(
   name: string,
   extension: string,

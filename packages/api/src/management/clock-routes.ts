@@ -6,7 +6,7 @@ import * as requests from './requests.ts';
 import { route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
-/** The time that the store goes by, turning it by hand, and accepting it after a jump. */
+/** The store's clock: reading it, moving a manual one forward, and accepting the time after a jump. */
 export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
   const clock = () => shapes.clockShape(store);
   route(

@@ -5,7 +5,7 @@ import { disappearanceShape } from './shapes.ts';
 
 export type ExportFormat = 'text/csv' | 'application/x-ndjson';
 
-/** Which export an `Accept` header asks for; undefined for a page of JSON. */
+/** The export format that an `Accept` header asks for; undefined if it asks for a page of JSON. */
 export function exportFormat(accept: string | undefined): ExportFormat | undefined {
   const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase());
   return types.find((type) => type === 'text/csv' || type === 'application/x-ndjson');
@@ -26,7 +26,7 @@ const COLUMNS = {
   policyVersion: (row: Disappearance) => row.policyVersion ?? '',
 } as const;
 
-/** Lines of an export, a page at a time: CSV as RFC 4180 has it, or one JSON object a line. */
+/** The rows of an export, a page at a time: CSV as in RFC 4180, or one JSON object a line. */
 export async function* exportText(
   format: ExportFormat,
   pages: AsyncIterable<readonly Disappearance[]>,
@@ -44,7 +44,7 @@ export async function* exportText(
   }
 }
 
-/** Quotes only what needs it, and changes nothing: an export is evidence. */
+/** Quotes only the cells that need it and does not change their text: an export is evidence. */
 function csvLine(cells: readonly string[]): string {
   return `${cells.map((cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(',')}\r\n`;
 }

@@ -28,10 +28,10 @@ import { isOfLeaving } from './send-problem.ts';
 import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
-/** Rows that an export reads from the store at a time. */
+/** Rows that an export reads from the store at once. */
 const EXPORT_PAGE_ROWS = 1000;
 
-/** What is on record: of the store as a whole, of a container, of an item; and what has left, when and why. */
+/** History routes: what is on record of the store, a container or an item; and what has left, when and why. */
 export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   route(
     scope,
@@ -140,7 +140,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       }
       if (query.limit !== undefined)
         throw new Problem('bad-request', "limit can't be used with an export, which has all rows.");
-      // The first page is read before the answer begins: what is wrong with the request can still be said then.
+      // The first page is read before the answer begins, while a fault in the request can still be answered with an error.
       const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
       const text = exportText(format, disappearancePages(store, container, query, first));
       return sendStream(reply, `${format}; charset=utf-8`, () => Readable.from(text, { objectMode: false }));
@@ -171,7 +171,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       void reply.header('content-disposition', `attachment; filename="${name}"`);
       const archive = () =>
         pipeline(Readable.from(writeTar(files, store.nowMs()), { objectMode: false }), createGzip(), (error) => {
-          // The connection is broken off: half an archive must not look like a whole one.
+          // The connection is cut, so that an incomplete archive is not taken for a complete one.
           if (!error) return;
           const correlationId = correlationOf(request);
           if (isOfLeaving(request, error))
@@ -186,8 +186,8 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
 type Page = Awaited<ReturnType<StoreApi['disappearances']>>;
 
 /**
- * What is on record of a container after a place, in order. The place of each of its own facts is the fact's revision.
- * If it was deleted with its database, that is in the database's stream, and its place is half-way to the next fact.
+ * The facts on record of a container after a place, in order. The place of one of its own facts is the fact's revision. If the container
+ * was deleted with its database, that fact is in the database's stream; its place is half-way to the container's next fact.
  */
 async function* containerFacts(
   store: StoreApi,
@@ -237,8 +237,8 @@ async function* disappearancePages(
 }
 
 /**
- * Whoever asks for what left long ago may not know that the container has been made anew since. That nothing was ever
- * written is true of this one only, so the sentence then names those that had the name before.
+ * Adds the namesakes of a container to an explanation that says `never-existed`. That is true of the current container only, and a client
+ * that asks for an item of long ago may not know that the container was created anew since.
  */
 function pointingBack(store: StoreApi, container: ContainerState, explanation: Explanation): Explanation {
   if (explanation.state !== 'never-existed') return explanation;

@@ -3,30 +3,30 @@ import type { FastifyReply } from 'fastify';
 import { Pace } from '@epitaph/core/turn.ts';
 import { CHUNK_CHARACTERS, sendStream } from './send-stream.ts';
 
-/** A page has no more bytes of JSON than this, unless its first entry has. */
+/** The most bytes of JSON in a page. A page whose first entry alone is larger has that entry. */
 const PAGE_BYTES = 2 * 1024 * 1024;
-/** Entries that are read at a time: one may name ten thousand lives. */
+/** Entries that are read at once. An entry may name ten thousand lives. */
 const READ_AT_ONCE = 32;
 
-/** Small entries that are read at a time: the ledger of a life is gone through for each page of it. */
+/** Small entries that are read at once. The ledger of a life is read through again for each page, so pages are large. */
 const PAGE_ENTRIES = 10_000;
 
-/** A list that is answered in pages, or whole. */
+/** A list that is answered in pages or as a whole. */
 export interface List<Entry> {
-  /** What the answer has besides. */
+  /** The properties of the answer beside the entries. */
   readonly head: Readonly<Record<string, unknown>>;
-  /** What its entries are called in the answer. */
+  /** The property of the answer that has the entries. */
   readonly name: string;
-  /** With a limit one more than that, where there are: which tells that there is a next page. */
+  /** With a limit, one entry more than the limit if there are that many: it tells that there is a next page. */
   readonly entries: AsyncIterable<Entry> | Iterable<Entry>;
-  /** Where the page behind it begins; not given for one that has no pages. */
+  /** The place of an entry, from which the next page continues. Not given for a list without pages. */
   readonly placeOf?: (entry: Entry) => number;
   readonly shapeOf: (entry: Entry) => unknown;
 }
 
 /**
- * With a limit a page, which ends earlier where its entries are large, and says where the next one begins if there is one.
- * Without one the whole list, which is sent while it is read where it is more than a page.
+ * Answers with a page if a limit is given, otherwise with the whole list. A page ends before the limit if its entries are large, and names
+ * the place where the next page begins, if there is one. A whole list that is larger than a page is sent while it is read.
  */
 export async function answerList<Entry>(
   reply: FastifyReply,
@@ -63,7 +63,7 @@ export async function answerList<Entry>(
   return sendStream(reply, 'application/json; charset=utf-8', () => Readable.from(text(), { objectMode: false }));
 }
 
-/** What a place is followed by, so many entries at most or all of them, a few at a time. */
+/** The entries after a place, as many as asked for or all of them, read a few at a time. */
 export async function* readInParts<Entry>(
   read: (after: number | undefined, most: number) => Promise<readonly Entry[]>,
   placeOf: (entry: Entry) => number,
@@ -82,7 +82,7 @@ export async function* readInParts<Entry>(
   }
 }
 
-/** The same of what is read in pages that say where the next one begins. */
+/** All entries after a place, from a reader that returns pages with continuations. */
 export async function* allPages<Entry>(
   read: (
     after: string | undefined,

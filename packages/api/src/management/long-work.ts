@@ -5,19 +5,19 @@ import { correlationOf, wantsEvents } from './routing.ts';
 import { detailsOrLogged } from './send-problem.ts';
 import { eventsOf, sendEvents } from './server-sent-events.ts';
 
-/** How work is followed while it goes on. */
+/** How a client follows work while it runs. */
 export interface Follow {
-  /** Not given when nobody looks. */
+  /** Not given if the client only wants the result. */
   readonly onProgress?: (progress: unknown) => void;
-  /** Aborted when the client goes away or the server stops. */
+  /** Aborted when the client disconnects or the server stops. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Work that may take long, answered as the client wants: its result when it is done; or, as server-sent events, its
- * progress and then the result. A client that goes away cancels it, and so does a server that stops.
+ * Answers with the result of work that may take long. As the client asks, the answer is the result alone, or server-sent events with the
+ * progress and then the result. The work is cancelled if the client disconnects or the server stops.
  *
- * @param work comes to the result as the answer has it
+ * @param work returns the result in the shape of the answer
  */
 export function answerLongWork(
   request: FastifyRequest,
@@ -30,7 +30,7 @@ export function answerLongWork(
     try {
       return await work(follow);
     } catch (error) {
-      // Cut short by the server itself, it is no fault of the request.
+      // The server's stop ended the work; the request is not at fault.
       throw stopping.aborted ? new Problem('busy') : error;
     }
   };

@@ -4,11 +4,11 @@ import { metricsText } from '../metrics/metrics.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { route } from './routing.ts';
 
-/** Prometheus' text format has its version in the media type. */
+/** The version of Prometheus' text format is part of the media type. */
 const TEXT_FORMAT = 'text/plain; version=0.0.4; charset=utf-8';
 
 export function metricsRoutes(scope: FastifyInstance, store: StoreApi): void {
-  // Who scrapes twice at once gets the same answer: some of it is counted in the read models.
+  // Scrapes at the same time share one answer, because counting some of the metrics reads the read models.
   let underWay: Promise<string> | undefined;
   route(
     scope,

@@ -12,7 +12,7 @@ export const accessInWords: Readonly<Record<Access, string>> = {
   write: 'It needs the primary or the secondary key.',
 };
 
-/** What parameters of a path are; there is no more to say of a name. */
+/** Descriptions of the path parameters. Parameters that are only names need none. */
 const pathParameters: Readonly<Record<string, string>> = {
   database: 'Name of the database.',
   container: 'Name of the container.',
@@ -22,8 +22,8 @@ const pathParameters: Readonly<Record<string, string>> = {
 };
 
 /**
- * The management plane as OpenAPI 3.1 has it, made of the descriptions that its routes are registered with and of the
- * schemas that they read requests by.
+ * The OpenAPI 3.1 document of the management plane. It is made from the descriptions that the routes are registered with and from the
+ * schemas that parse their requests.
  */
 export function openApiDocument(routes: readonly RouteDescription[]): object {
   const { named, describe } = describeAnswers(routes);
@@ -140,7 +140,7 @@ type Describe = (schema: z.ZodType) => Json;
 
 const reference = (id: string): string => `#/components/schemas/${id}`;
 
-/** The schemas of all answers, in one go: those that have names refer to each other by them. */
+/** The JSON schemas of all answers. They are converted together, so that schemas with names refer to each other by name. */
 function describeAnswers(routes: readonly RouteDescription[]): { readonly named: Json; readonly describe: Describe } {
   const registry = z.registry<{ readonly id: string }>();
   for (const [schema, id] of namedAnswers) registry.add(schema, { id });
@@ -168,12 +168,12 @@ function requestSchema(schema: z.ZodType): Json {
   return withoutHead(z.toJSONSchema(schema, { io: 'input' }));
 }
 
-/** Answers may get further properties: tests are strict with them, clients should not be. */
+/** Allows further properties in answers, which later versions may add. Tests check answers strictly, but clients should not. */
 function openForMore({ jsonSchema }: { readonly jsonSchema: Record<string, unknown> }): void {
   if (jsonSchema['additionalProperties'] === false) delete jsonSchema['additionalProperties'];
 }
 
-/** The dialect is that of the document. */
+/** Drops `$schema` and `$id`: the document as a whole declares the dialect. */
 function withoutHead({ $schema: _, $id: __, ...schema }: Json): Json {
   return schema;
 }

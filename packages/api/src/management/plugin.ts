@@ -29,9 +29,9 @@ export interface ManagementOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
   readonly identities?: Identities | undefined;
-  /** True once this node is about to stop: it is not ready any more, though it still answers. */
+  /** True once this node is about to stop. It then reports that it is not ready, though it still answers. */
   readonly draining?: () => boolean;
-  /** How long a client may take nothing of an answer, in milliseconds. */
+  /** Milliseconds after which a client that reads nothing of its answer is disconnected. */
   readonly unsentTimeoutMs?: number;
 }
 
@@ -42,16 +42,16 @@ const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
 };
 
 /**
- * Puts the management plane on a server, under `/_epitaph`.
+ * Registers the management plane on a server, under `/_epitaph`.
  *
- * @returns the routes, as soon as the server is ready
+ * @returns the descriptions of the routes, complete as soon as the server is ready
  */
 export function registerManagement(app: FastifyInstance, options: ManagementOptions): readonly RouteDescription[] {
   const described: RouteDescription[] = [];
   void app.register(
     (scope, _options, done) => {
       const stopping = new AbortController();
-      // A client that follows something would keep the server from stopping.
+      // A client that follows a stream of events would otherwise keep the server from stopping.
       scope.addHook('preClose', (next) => {
         stopping.abort();
         next();
@@ -60,7 +60,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       const { measurements } = options.store;
       scope.addHook('onResponse', (request, reply, next) => {
         const { description } = request.routeOptions.config;
-        // Counted by route, not by URL, so that there are only so many names.
+        // Requests are counted by route and not by URL, so that the number of labels is bounded.
         const operation = description === undefined ? 'none' : `${description.method} ${description.url}`;
         measurements.countRequest('management', operation, reply.statusCode);
         next();
@@ -77,7 +77,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       beginOneByOne(scope);
       scope.addHook('preHandler', async (request) => {
         const { database, container } = request.params as { readonly database?: string; readonly container?: string };
-        // What is asked here are answers to go by: none leaves out what any node has acknowledged.
+        // People act on the answers of this plane, so none may leave out what any node has acknowledged.
         if (database !== undefined) await options.store.settleNames(database, container, true);
       });
       scope.setErrorHandler((error, request, reply) => sendProblem(request, reply, error, correlationOf(request)));
@@ -145,7 +145,7 @@ function healthRoutes(scope: FastifyInstance, { store, draining }: ManagementOpt
 }
 
 function documentationRoutes(scope: FastifyInstance, described: readonly RouteDescription[]): void {
-  // Anyone may read it, and as slowly as he likes: all are sent the same bytes.
+  // Anyone may read the document, and read it slowly. So all responses share the same bytes.
   let document: Buffer | undefined;
   route(
     scope,
@@ -163,7 +163,7 @@ function documentationRoutes(scope: FastifyInstance, described: readonly RouteDe
   );
 }
 
-/** An answer that goes in pieces, as a stream of them. */
+/** Turns an answer into a stream of pieces if it has to be sent in pieces. */
 function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
   if (!(typeof payload === 'string' || payload instanceof Buffer)) return payload;
   if (method === 'HEAD' || !goesInPieces(socket, payload)) return payload;
@@ -172,10 +172,7 @@ function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyRep
   return piecesOf(bytes);
 }
 
-/**
- * Lets a request in by its key, or by an identity token. A client that isn't let in learns nothing else, not even which routes
- * there are.
- */
+/** Admits a request by its key or by an identity token. A client that is not admitted learns nothing, not even which routes exist. */
 function admitCallers(
   scope: FastifyInstance,
   { keys, identities }: Pick<ManagementOptions, 'keys' | 'identities'>,
@@ -195,7 +192,7 @@ function admitCallers(
   });
 }
 
-/** @throws Problem for a token that is not good, and for whom it names but who may make no management calls */
+/** @throws Problem for a token that can't be accepted, and for an identity that may not make management calls */
 async function identified(identities: Identities, token: string): Promise<Holder> {
   const verdict = await identities.verify(token);
   if (verdict.ok) return holderOf(verdict.principal);
@@ -222,8 +219,8 @@ const inWords: Readonly<Record<KeyRole, string>> = {
 };
 
 /**
- * Has requests begun one at a time, and everything else in between: hundreds may be read at once, and most of them work for
- * a whole turn before they first let others have theirs. What anyone may ask, as whether the server is alive, is little work.
+ * Starts requests one at a time, with other work in between. Hundreds of requests may arrive at once, and most of them work for a whole
+ * turn of the event loop before they first yield. Routes that need no key, such as the health checks, do little work and do not wait.
  */
 function beginOneByOne(scope: FastifyInstance): void {
   const beginnings = new Turns();
@@ -232,7 +229,7 @@ function beginOneByOne(scope: FastifyInstance): void {
   });
 }
 
-/** Bodies are JSON whatever their content type says: `curl -d` calls all of them forms. */
+/** Parses every body as JSON, whatever its content type: `curl -d` declares each one as a form. */
 function readBodiesAsJson(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
   scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: BODY_BYTES }, (_request, body, parsed) => {
@@ -241,7 +238,7 @@ function readBodiesAsJson(scope: FastifyInstance): void {
       return;
     }
     try {
-      // The parameters of a query are compared with what documents have: a rounded one would find others.
+      // The parameters of a query are compared with values in documents, so numbers must not be rounded.
       parsed(null, parseExactText(body as Buffer, defaultLimits.jsonDepth));
     } catch (error) {
       parsed(error as Error);
@@ -250,8 +247,8 @@ function readBodiesAsJson(scope: FastifyInstance): void {
 }
 
 /**
- * Refuses a query of a target whose escapes are none, or not of UTF-8. The framework would take them for what they are
- * spelled with: of such an id nothing is on record, and that would be the answer.
+ * Refuses a request target whose percent-escapes are malformed or not UTF-8. The framework would take such escapes literally, look for an
+ * id that nobody used, and answer that nothing is on record.
  */
 function refuseUnreadable(scope: FastifyInstance): void {
   scope.addHook('onRequest', ({ originalUrl }, _reply, next) => {

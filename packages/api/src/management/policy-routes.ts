@@ -6,7 +6,7 @@ import * as requests from './requests.ts';
 import { containerOf, earlierContainersHeader, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
-/** A container's TTL policies: what is on record, what a change would do, and the changes. */
+/** A container's TTL policies: reading them, previewing a change, and changing them. */
 export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
   route(
     scope,

@@ -6,10 +6,10 @@ import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.t
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 import { damageIn, isDamage } from '../store/damage.ts';
 
-/** Bytes of a request's body at most: more than a hold on as many items as one may name, by the longest ids and keys. */
+/** The most bytes in a request's body. That is enough for a hold on the largest number of items, with the longest ids and keys. */
 export const BODY_BYTES = 1024 * 1024;
 
-/** What the management plane says "no" with besides the core's own codes. */
+/** The management plane's own error codes, in addition to those of the core. */
 export const managementCodes = {
   unauthorized: 'The request has no key of this store.',
   forbidden: 'The key does not allow this.',
@@ -23,7 +23,7 @@ export const managementCodes = {
   internal: 'An internal error occurred.',
 } as const;
 
-/** Every code that a problem can have; docs/errors.md lists them, and a test holds it to that. */
+/** Every code that a problem can have. A test keeps docs/errors.md equal to this list. */
 export const problemCodes = [...Object.keys(errorCodes), ...Object.keys(managementCodes)] as readonly ProblemCode[];
 
 export type ProblemCode = ErrorCode | keyof typeof managementCodes;
@@ -39,13 +39,13 @@ const managementStatus: Readonly<Record<keyof typeof managementCodes, number>> =
   internal: 500,
 };
 
-/** An expected "no" of the management plane. */
+/** An expected refusal by the management plane. */
 export class Problem extends Error {
   override readonly name = 'Problem';
   readonly code: ProblemCode;
-  /** What is wrong with which part of the request. */
+  /** The faults of the request, each with the path of the part that is wrong. */
   readonly errors: readonly { readonly path: string; readonly message: string }[] | undefined;
-  /** Members of the answer besides those that every problem has. */
+  /** Properties of the answer beside those that every problem has. */
   readonly details: Readonly<Record<string, unknown>> | undefined;
 
   constructor(
@@ -61,14 +61,14 @@ export class Problem extends Error {
   }
 }
 
-/** Problem details as RFC 9457 has them, with a stable code beside. */
+/** Problem details as in RFC 9457, with a stable code in addition. */
 export interface ProblemDetails {
   readonly type: string;
   readonly title: string;
   readonly status: number;
   readonly detail: string;
   readonly code: ProblemCode;
-  /** Names this one occurrence; the server's log has it as `correlationId`. */
+  /** Identifies this occurrence; the server's log has it as `correlationId`. */
   readonly instance: string;
   readonly errors?: NonNullable<Problem['errors']>;
   readonly [detail: string]: unknown;
@@ -87,10 +87,11 @@ export function problemDetails(problem: Problem, correlationId: string): Problem
   };
 }
 
-/** What an error is to a client, or undefined for a defect, of which clients learn nothing. */
+/** The problem that an error is reported as; undefined for a defect, whose details clients must not learn. */
 export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
-  // No management call has a session: it was recorded, or what there is to read was, and readers don't see it in time.
+  // A management call has no session, so its client must not be told about one. The read model has not caught up in time, either with the
+  // recorded change or with what was to be read.
   if (error instanceof Refusal && error.code === 'session-not-available') {
     return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
   }
@@ -98,7 +99,7 @@ export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof StorageUnavailable) {
     return new Problem('storage-unavailable', `${errorCodes['storage-unavailable']} The server's log says why.`);
   }
-  // Streams are named by keyed hashes, so the message tells nobody whose life it is.
+  // Streams are named by keyed hashes, so the message does not reveal whose life it is about.
   if (error instanceof PurgeFault) return new Problem('purge-fault', error.message);
   if (isDamage(error)) return new Problem('unreadable', damageIn(error));
   if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
@@ -109,7 +110,7 @@ export function problemOf(error: unknown): Problem | undefined {
   return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);
 }
 
-/** What is wrong with a query, without the wrapping in which clients of Cosmos DB look for it. */
+/** What is wrong with a query, without the envelope that Cosmos DB's clients expect around it. */
 function queryAtFault({ errors }: QueryError): string {
   return errors
     .map(({ code, message, location }) => {
@@ -119,7 +120,7 @@ function queryAtFault({ errors }: QueryError): string {
     .join(' ');
 }
 
-/** Seconds after which to come again, for problems that pass. */
+/** Seconds after which a client should retry; undefined for problems that do not pass by themselves. */
 export function retryAfterSeconds({ status }: ProblemDetails): number | undefined {
   return status === 503 ? RETRY_AFTER_SECONDS : undefined;
 }
@@ -136,7 +137,7 @@ function isManagementCode(code: ProblemCode): code is keyof typeof managementCod
   return Object.hasOwn(managementCodes, code);
 }
 
-/** What the server refuses for both planes: too much at once, bodies that can't be read, hosts that aren't its own. */
+/** The code of a refusal that both planes share: too many requests, a body that can't be read, a host that is not this server's. */
 function codeOfShape({ status }: WireShape): ProblemCode {
   const codes: Readonly<Record<number, ProblemCode>> = { 403: 'forbidden', 413: 'too-large', 449: 'busy', 503: 'busy' };
   return codes[status] ?? 'bad-request';

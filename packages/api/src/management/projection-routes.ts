@@ -9,15 +9,12 @@ import { route, wantsEvents } from './routing.ts';
 import { sendEvents, type ServerSentEvent } from './server-sent-events.ts';
 import * as shapes from './shapes.ts';
 
-/** How often a rebuild that somebody follows is looked at. */
+/** How often the progress of a rebuild is checked for a client that follows it. */
 const FOLLOW_EVERY_MS = 100;
-/**
- * After so many looks without news a line is sent all the same, so that nobody on the way takes the connection for
- * dead.
- */
+/** After so many checks without news an event is sent all the same, so that no proxy takes the connection for dead. */
 const QUIET_LOOKS = 100;
 
-/** The read models: how far they are, building them anew, and comparing them with the log. */
+/** The read models: their progress, rebuilding them, and comparing them with the log. */
 export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   route(
     scope,

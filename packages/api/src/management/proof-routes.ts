@@ -9,7 +9,7 @@ import * as requests from './requests.ts';
 import { earlierContainersHeader, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import { inChunks, sendStream } from './send-stream.ts';
 
-/** Proofs of what is on record: for auditors, and for whoever they show them to. */
+/** Proofs of what is on record, for auditors and for the people they show them to. */
 export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   route(
     scope,
@@ -151,7 +151,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
   );
 }
 
-/** The same pages, the first of them read: what is wrong with the request is said before the answer begins. */
+/** Reads the first page before it returns the pages, so that a fault in the request is known before the answer begins. */
 async function started<Row>(pages: AsyncGenerator<readonly Row[]>): Promise<AsyncGenerator<readonly Row[]>> {
   const first = await pages.next();
   return (async function* () {

@@ -8,12 +8,12 @@ import * as requests from './requests.ts';
 import { route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
-/** How often a purge that somebody follows is asked how far it is. */
+/** How often the progress of a purge is read for a client that follows it. */
 const FOLLOW_PURGE_EVERY_MS = 500;
-/** Seconds that a purge waits for request units unless it is told otherwise. */
+/** Seconds that a purge waits for request units if the request does not say. */
 const DEFAULT_PURGE_WAIT_SECONDS = 60;
 
-/** The purge: how it stands, and what an operator may have it do. */
+/** The purge: its status, and what an operator can order. */
 export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   const purgeStatus = async () => shapes.purgeShape(await store.purgeStatus());
 
@@ -40,11 +40,11 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       answers: { json: answers.purgePass, events: { progress: answers.purge, done: answers.purgePass } },
     },
     async ({ query: { waitSeconds = DEFAULT_PURGE_WAIT_SECONDS }, request, reply, caller }) => {
-      // While the clock is held nothing is done, and nothing can be stamped.
+      // While the clock is held the purge does nothing, and no action can be recorded because no event can be stamped.
       if ((await store.purgeStatus()).state !== 'held-by-clock') {
         await store.recordAction(caller, { type: 'PurgeRunRequested', data: {} });
       }
-      // A client that goes away doesn't end the pass: others may wait for the same one. To end it, the purge is paused.
+      // The pass goes on if the client disconnects, because others may wait for the same one. Pausing the purge ends it.
       return answerLongWork(request, reply, stopping, async ({ onProgress, signal }) => {
         const over = new AbortController();
         const patience = { waitMs: waitSeconds * 1000, signal: stopping };
@@ -56,10 +56,10 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
           }
         };
         const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
-        // A server that stops cuts the pass short, and what it has not come to is still due.
+        // A server that stops cuts the pass short; what it did not reach is still due.
         stopping.throwIfAborted();
         const status = await purgeStatus();
-        // A pass knows what holds and floors keep, which it meets; what change feeds keep it does not come to.
+        // A pass counts what holds and floors keep, because it meets those items. It never reaches the items that change feeds keep.
         return { ...done, heldBack: status.heldBack, status };
       });
     },

@@ -22,7 +22,7 @@ import {
 import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
-/** Answers that read a container's whole history: replays under other policies, and how it was at an instant. */
+/** Routes that read a container's whole history: replays under other policies, and its state at an instant. */
 export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   route(
     scope,
@@ -102,7 +102,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
   );
 }
 
-/** @throws Problem bad-request for an instant of which nothing can be on record yet */
+/** @throws Problem bad-request for an instant in the future, about which nothing is on record yet */
 function assertNotToCome(store: StoreApi, atMs: number): void {
   const nowMs = store.nowMs();
   if (atMs <= nowMs) return;
@@ -113,8 +113,8 @@ function assertNotToCome(store: StoreApi, atMs: number): void {
 }
 
 /**
- * A scan as the client wants it: the summary when it is done; or, as server-sent events, progress and then the
- * summary; or every row as a line of JSON. A client that goes away ends it.
+ * Answers with a scan in the form that the client asks for: its summary alone; progress and then the summary as server-sent events; or
+ * every row as a line of JSON. The scan ends if the client disconnects.
  */
 function answerScan<Row, Result>(
   request: FastifyRequest,
@@ -142,7 +142,7 @@ function answerScan<Row, Result>(
   );
 }
 
-/** What work writes, a line each, and what it comes to as the last one. It waits while nobody takes them. */
+/** A stream of the rows that the work writes, a line each, and of its summary as the last line. The work waits while nobody reads. */
 function linesOf(
   signal: AbortSignal,
   work: (write: (value: unknown) => Promise<void> | undefined) => Promise<unknown>,
@@ -151,7 +151,7 @@ function linesOf(
   const lines = new Readable({
     highWaterMark: 64 * 1024,
     read: () => resume(),
-    // Who waits to write goes on, and finds that nobody reads any more.
+    // A writer that waits is resumed and finds that the stream was closed.
     destroy: (error, done) => {
       done(error);
       resume();

@@ -4,7 +4,7 @@ import * as answers from './answers.ts';
 import { containerOf, OF_CONTAINER, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
-/** What a container may spend, and what was spent in it. */
+/** The request units that a container may spend, and those that were spent in it. */
 export function requestUnitsRoutes(scope: FastifyInstance, store: StoreApi): void {
   route(
     scope,

@@ -19,12 +19,12 @@ const instant = z
 
 const isPeriod = ({ from, to }: { readonly from?: number | undefined; readonly to?: number | undefined }): boolean =>
   from === undefined || to === undefined || from < to;
-/** Otherwise an answer without anything would pass for that nothing happened. */
+/** A period that is empty by mistake is refused. Its empty answer would look as if nothing had happened. */
 const NO_PERIOD = { path: ['to'], message: 'must be later than from' };
 
 /** Names an item: its id, and its partition key as the JSON array that Cosmos DB's clients send. */
 const item = {
-  // Half a surrogate pair would be written as U+FFFD, and so name another item.
+  // An unpaired surrogate would be encoded as U+FFFD, which is the id of another item.
   id: z
     .string()
     .min(1)
@@ -39,7 +39,7 @@ export const projectionParams = z.object({ name: z.string() });
 
 export const explainQuery = z.strictObject({
   id: item.id,
-  // Without one the answer names the paths that it is made of.
+  // Without one, the answer names the paths of the partition key.
   partitionKey: item.partitionKey.optional(),
   at: instant.optional(),
   rid,
@@ -80,7 +80,7 @@ const wholeNumber = z
   .regex(/^\d{1,15}$/, 'must be a whole number')
   .transform(Number);
 const limit = wholeNumber.pipe(z.int().min(1).max(1000)).optional();
-/** For lists that are whole unless a page of them is asked for. */
+/** For lists that are answered whole unless a limit is given. */
 const pageQuery = z.strictObject({
   limit,
   continuation: wholeNumber.optional(),
@@ -89,7 +89,7 @@ const pageQuery = z.strictObject({
 export const historyQuery = pageQuery.extend({
   id: item.id.optional(),
   partitionKey: item.partitionKey.optional(),
-  /** A revision of the container's stream; of an item a life, too, before it. */
+  /** A revision of the container's stream. For the history of an item, the life and a dot come before it. */
   continuation: z
     .string()
     .regex(/^(\d{1,15}\.)?\d{1,15}$/, 'must be a continuation that this server returned')
@@ -107,7 +107,7 @@ export const certificateQuery = z.strictObject({
 });
 
 const requiredReason = z.string().min(1).max(1000);
-/** A hold's id is shown in lists and refusals: text that is easy to read out. */
+/** A hold's id is shown in lists and refusals, so it is limited to text that can be read aloud. */
 export const holdParams = containerParams.extend({
   hold: z
     .string()
@@ -116,12 +116,12 @@ export const holdParams = containerParams.extend({
       'must have only letters, digits, dots, dashes and underscores, at most 100',
     ),
 });
-/** In a body: the array itself, or its pseudonym. */
+/** A partition key in a body: the array itself, or its pseudonym. */
 const partitionKeyValue = z.union(
   [z.array(z.unknown()).max(3), z.string().max(64)],
   'must be an array with the values of the partition key, such as ["ann"]',
 );
-/** Exactly one of the four says what is held. */
+/** Exactly one of the four properties that define the scope must be given. */
 export const holdBody = z.strictObject({
   reason: requiredReason,
   container: z.literal(true).optional(),
@@ -149,7 +149,7 @@ export const eraseBody = z.strictObject({
   reason: requiredReason,
   requestedBy: z.string().min(1).max(200),
 });
-/** One item, or what the start of one policy took. */
+/** Recovers one item, or everything that expired when a policy came into force. */
 export const recoverBody = z.union(
   [
     z.strictObject({
@@ -182,29 +182,29 @@ export const purgeRunParams = z.object({ run: z.string().max(64) });
 export const noQuery = z.strictObject({});
 
 export const policyGraceBody = z.strictObject({
-  /** The same range as a ttl, and 0 for none. */
+  /** The range of a ttl, and 0 for none. */
   seconds: z.int().min(0).max(2_147_483_647),
   reason: z.string().min(1).max(1000).optional(),
 });
 const reason = z.string().min(1).max(1000);
 const TTL_TEXT = `must be null (off), -1 or a whole number of seconds from 1 to ${MAX_TTL_SECONDS}`;
-/** As in a container's own definition, but that null is off and absent is a mistake. */
+/** As in a container's own definition, but null means off and the property is required. */
 const defaultTtl = z.union(
   [z.literal(-1), z.int(TTL_TEXT).min(1, TTL_TEXT).max(MAX_TTL_SECONDS, TTL_TEXT), z.null()],
   TTL_TEXT,
 );
-/** How long a purge may wait for request units that users leave over. */
+/** How long a purge may wait for request units that clients do not use. */
 export const purgeRunQuery = z.strictObject({ waitSeconds: wholeNumber.pipe(z.int().max(3600)).optional() });
 
 export const previewBody = z.strictObject({ defaultTtl, effectiveFrom: instant.optional() });
 export const ttlBody = z.strictObject({
   defaultTtl,
   effectiveFrom: instant.optional(),
-  /** Carries the change through although it makes more expire at once than the brake lets through; needs a reason. */
+  /** Makes the change although more items expire at once than the brake allows. Needs a reason. */
   confirm: z.boolean().optional(),
   reason: reason.optional(),
 });
-/** Policies in order of time; before the first one time to live is off. */
+/** Policies in order of time. Before the first one, time to live is off. */
 export const replayBody = z.strictObject({
   timeline: z
     .array(z.strictObject({ from: instant, defaultTtl }))
@@ -227,7 +227,7 @@ export const brakeBody = z.strictObject({
     .transform((value) => value ?? undefined),
   reason: reason.optional(),
 });
-/** A copy of the keys is kept for a week unless something else is said, and never for more than ten years. */
+/** The backup's copy of the key vault lapses after a week by default. */
 export const backupBody = z.strictObject({
   folder: z.string().min(1).max(4096),
   vaultKeptSeconds: z
@@ -255,7 +255,7 @@ export const rebuildBody = z
       .meta({ description: 'The most events to read in a second.' }),
   })
   .optional();
-/** For calls that need none. */
+/** For calls without a body. */
 export const noBody = z.union([z.undefined(), z.strictObject({})]);
 
 /** @throws Problem bad-request that names each part that is wrong. */
@@ -285,7 +285,10 @@ const nouns: Readonly<Record<string, string>> = {
   array: 'a list',
 };
 
-/** What is wrong with a value, in words that follow its name, as the messages do that schemas here are given. */
+/**
+ * Describes a fault of a value, in words that follow the value's name. The messages given to the schemas of this file are written the same
+ * way.
+ */
 function inWords(issue: z.core.$ZodIssue, value: unknown, taken: readonly string[] | undefined): string {
   const isOfValue = ['invalid_type', 'invalid_value', 'invalid_union'].includes(issue.code);
   if (isOfValue && value === undefined) return 'is missing';
@@ -297,7 +300,7 @@ function inWords(issue: z.core.$ZodIssue, value: unknown, taken: readonly string
       return `has ${issue.keys.map((key) => JSON.stringify(key)).join(', ')}, which this call does not know${others}`;
     }
     case 'invalid_type':
-      // It came with more digits than a number here has.
+      // A number with more digits than a JavaScript number can hold.
       if (typeof value === 'bigint') return 'is out of range';
       return `must be ${nouns[issue.expected] ?? issue.expected}`;
     case 'invalid_value':

@@ -23,7 +23,7 @@ import {
 } from './routing.ts';
 import * as shapes from './shapes.ts';
 
-/** What keeps content against its erasure, what erases it on request, and what brings it back. */
+/** Routes for what protects content from erasure, what erases it on request, and what recovers it. */
 export function retentionRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   holdRoutes(scope, store);
   floorRoutes(scope, store);
@@ -199,7 +199,7 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
         return { container: shapes.containerName(container), ...item.shown, ...shapes.recoveredShape(recovered) };
       }
       const { policyVersion, reason } = body;
-      // Who goes away before it is done has cut it short; asked for again, it goes on.
+      // The recovery ends if the client disconnects. Asked for again, it continues.
       return answerLongWork(request, reply, stopping, async (follow) => {
         const summary = await store.recoverPolicy(caller, container, policyVersion, { reason, ...follow });
         return { container: shapes.containerName(container), policyVersion, ...summary };

@@ -14,55 +14,55 @@ import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 
 /**
- * Who may call a route: `anyone`, without a key; `audit`, every key; `read`, all but the auditor's; `write`, the
- * primary and the secondary alone.
+ * Who may call a route. `anyone`: no key is needed; `audit`: every key; `read`: every key but the auditor's; `write`: the primary and the
+ * secondary key only.
  */
 export type Access = 'anyone' | KeyRole;
 
-/** Who makes a request; set before any handler runs. */
+/** The caller of each request; set before any handler runs. */
 export const callers = new WeakMap<FastifyRequest, Caller>();
 
-/** What a route answers when all goes well. Every "no" is a problem detail. */
+/** The successful answers of a route. Every refusal is a problem detail. */
 export interface Answers {
   /** 200 when not given. */
   readonly status?: 200 | 202;
-  /** As JSON, which is what is answered unless something else is asked for. */
+  /** The schema of the JSON answer, which is sent unless the client asks for another format. */
   readonly json?: z.ZodType;
-  /** As `application/x-ndjson`: each line. */
+  /** The schema of each line, if the answer is `application/x-ndjson`. */
   readonly lines?: z.ZodType;
-  /** As `text/event-stream`: the data of `progress` and `done`; `failed` carries a problem. */
+  /** The schemas of the data of `progress` and `done`, if the answer is `text/event-stream`. The data of `failed` is a problem. */
   readonly events?: { readonly progress: z.ZodType; readonly done: z.ZodType };
-  /** As files of these media types, which have no schema. */
+  /** Media types of answers that are files, which have no schema. */
   readonly files?: readonly string[];
-  /** A further status with a body of its own. */
+  /** A second status, with a body of its own. */
   readonly otherwise?: { readonly status: number; readonly json: z.ZodType };
-  /** Headers that say something, by their names, in words: they may come with a problem, too. */
+  /** Headers with a meaning of their own, described by name. A problem may have them, too. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** What is to be known of a route by whoever calls it: the OpenAPI document is made of nothing else. */
+/** The documentation of a route for its callers. The OpenAPI document is made from these descriptions alone. */
 export interface RouteDescription<Query extends z.ZodType = z.ZodType, Body extends z.ZodType = z.ZodType> {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** Below `/_epitaph`. */
+  /** The path below `/_epitaph`. */
   readonly url: string;
   readonly access: Access;
   /** One sentence. */
   readonly summary: string;
-  /** Parameters of the query, none when not given: any that are sent are refused, so that a mistyped name is noticed. */
+  /** The schema of the query parameters; no parameters if not given. Unknown parameters are refused, so that a mistyped name is noticed. */
   readonly query?: Query;
-  /** The body; likewise. */
+  /** The schema of the body; no body if not given. */
   readonly body?: Body;
   readonly answers: Answers;
 }
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Set on the management plane's routes, all of them by {@link route}. */
+    /** The description of a management route. {@link route} sets it on all of them. */
     readonly description?: RouteDescription;
   }
 }
 
-/** A request that was let in, with what was read of it by the route's own schemas. */
+/** A request that was admitted, with its query and body as the route's schemas parsed them. */
 export interface Given<Query, Body> {
   readonly query: Query;
   readonly body: Body;
@@ -71,7 +71,7 @@ export interface Given<Query, Body> {
   readonly caller: Caller;
 }
 
-/** One route, with its documentation. */
+/** Registers a route with its documentation. */
 export function route<
   Query extends z.ZodType = typeof requests.noQuery,
   Body extends z.ZodType = typeof requests.noBody,
@@ -86,7 +86,7 @@ export function route<
     url,
     config: { description, isForAnyone: description.access === 'anyone' },
     handler: async (request, reply) => {
-      // Without a schema there is nothing to read, which is what these defaults say.
+      // These defaults accept nothing, so the types of query and body fit a route without schemas.
       const query = requests.read((description.query ?? requests.noQuery) as Query, request.query, 'query');
       const body = requests.read((description.body ?? requests.noBody) as Body, request.body, 'body');
       void reply.header('cache-control', 'no-store');
@@ -98,13 +98,13 @@ export function route<
 }
 
 /**
- * Collects the descriptions of all routes that are put on a scope from now on.
+ * Collects the descriptions of all routes that are registered on a scope from now on.
  *
- * @throws Error for a route that was not put there by {@link route}, and so says nothing of itself
+ * @throws Error for a route without a description, which was not registered by {@link route}
  */
 export function collectRoutes(scope: FastifyInstance, described: RouteDescription[]): void {
   scope.addHook('onRoute', ({ method, url, config }) => {
-    // The framework adds a HEAD to every GET.
+    // The framework adds a HEAD route to every GET route.
     if (method === 'HEAD') return;
     const description = config?.description;
     if (description === undefined) {
@@ -122,10 +122,10 @@ export function correlationOf(request: FastifyRequest): string {
 
 export const OF_CONTAINER = '/dbs/:database/colls/:container';
 
-/** Containers that an answer names, of those that may have had a name: somebody who makes one anew for each test has many. */
+/** The most containers that an answer names. A client that creates a container for each test leaves many of the same name. */
 const NAMED_CONTAINERS = 5;
 
-/** The rids of some containers, the first of them; undefined for none. */
+/** The rids of the first few of some containers; undefined if there are none. */
 function ridsOf(containers: readonly ContainerState[]): string | undefined {
   if (containers.length === 0) return undefined;
   return containers
@@ -134,24 +134,24 @@ function ridsOf(containers: readonly ContainerState[]): string | undefined {
     .join(', ');
 }
 
-/** The containers that are gone and had the name of this one in a database of the same name, newest first. */
+/** The deleted containers that had this container's name, in a database of the same name, newest first. */
 function deletedNamesakes(store: StoreApi, { name, databaseRid }: ContainerState): readonly ContainerState[] {
   return store.deletedContainers(store.databaseByRid(databaseRid)?.name ?? '', name);
 }
 
-/** The rids of deleted containers that had the name of this one, before or after it; undefined for none. */
+/** The rids of deleted containers that had this container's name, before or after it; undefined if there are none. */
 export function ridsOfNamesakes(store: StoreApi, container: ContainerState): string | undefined {
   return ridsOf(deletedNamesakes(store, container).filter(({ rid }) => rid !== container.rid));
 }
 
-/** The deleted containers that had the name of this one before it, newest first. */
+/** The deleted containers that had this container's name before it, newest first. */
 export function earlierContainers(store: StoreApi, container: ContainerState): readonly ContainerState[] {
   const gone = deletedNamesakes(store, container);
-  // Where it is one of them, those behind it are older; where it is not, all are.
+  // If the container itself is in the list, those after it are older. If not, it still exists and all of them are older.
   return gone.slice(gone.findIndex(({ rid }) => rid === container.rid) + 1);
 }
 
-/** The container that a path names, or the one of that name which `?rid=` picks out, deleted or not. */
+/** The container that a path names, or the container of that name with the given rid, deleted or not. */
 export function containerOf(store: StoreApi, request: FastifyRequest, rid: string | undefined): ContainerState {
   const { database, container } = requests.read(requests.containerParams, request.params, 'path');
   if (rid === undefined) {
@@ -178,14 +178,14 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
 
 const EARLIER_CONTAINERS_HEADER = 'x-epitaph-earlier-containers';
 
-/** What a route that answers about {@link recordedContainer} says of its headers. */
+/** The documentation of the header that {@link recordedContainer} sets. */
 export const earlierContainersHeader = {
   [EARLIER_CONTAINERS_HEADER]: `The rids of up to ${NAMED_CONTAINERS} deleted containers that had the name before, newest first, separated by ", ". The answer has nothing about them. Absent if there are none, and with \`rid\`.`,
 } as const;
 
 /**
- * The container whose record is asked for. Whoever names it without a rid may not know that others had the name before
- * it; the answer has nothing of theirs, and says so in a header.
+ * The container whose record is asked for. A client that names it without a rid may not know that other containers had the name before. The
+ * answer has nothing about those, and a header says so.
  */
 export function recordedContainer(
   store: StoreApi,
@@ -204,7 +204,7 @@ export function itemOf(
   id: string,
   partitionKey: string | undefined,
 ): { readonly key: string; readonly shown: { readonly id: string; readonly partitionKey: unknown } } {
-  // Whoever has it from history and does not know the item names it by its pseudonym.
+  // A client that knows an item only from the history names it by its pseudonym.
   if (partitionKey !== undefined && hasPseudonymousIds(container.definition)) {
     if (isItemPseudonym({ id, partitionKey })) return { key: partitionKey, shown: { id, partitionKey } };
   }
@@ -212,7 +212,7 @@ export function itemOf(
   return { key, shown: { id, partitionKey: JSON.parse(key) as unknown } };
 }
 
-/** @throws {Problem} that begins with what was to be named and says what it should be */
+/** @throws {Problem} that begins with `named` and says what the partition key should be */
 export function keyOf({ definition }: ContainerState, text: string | undefined, named = 'A partition key is'): string {
   const read = text !== undefined && isKeyText(text) ? readPartitionKeyHeader(definition, text) : undefined;
   if (read?.complete === true) return read.key;
@@ -225,6 +225,6 @@ export function wantsEvents({ headers }: FastifyRequest): boolean {
   return (headers.accept ?? '').toLowerCase().includes('text/event-stream');
 }
 
-/** Answers with JSON that is text already. */
+/** Answers with JSON that is serialized already. */
 export const sendJson = (reply: FastifyReply, json: string): FastifyReply =>
   reply.type('application/json; charset=utf-8').send(json);

@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { logUnavailable } from '../http/log-unavailable.ts';
 import { Problem, problemDetails, type ProblemDetails, problemOf, retryAfterSeconds } from './problems.ts';
 
-/** Answers an error in the management plane's shape. */
+/** Answers with an error as problem details. */
 export function sendProblem(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -23,7 +23,7 @@ export function sendProblem(
     .send(JSON.stringify(details));
 }
 
-/** What an error is to a client. A defect is logged whole; the client learns only where to look. */
+/** The problem details of an error. A defect is logged in full; the client only learns where to look. */
 export function detailsOrLogged(request: FastifyRequest, error: unknown, correlationId: string): ProblemDetails {
   const problem = problemOf(error);
   if (problem === undefined && !isOfLeaving(request, error))
@@ -35,7 +35,7 @@ export function detailsOrLogged(request: FastifyRequest, error: unknown, correla
   );
 }
 
-/** A client that leaves in the middle ends what is done for it, which is no defect. */
+/** True for an error that only means that the client disconnected. That is no defect. */
 export function isOfLeaving({ raw }: FastifyRequest, error: unknown): boolean {
   const { name, code } = error as { readonly name?: string; readonly code?: string };
   return raw.socket.destroyed && (name === 'AbortError' || code === 'ERR_STREAM_PREMATURE_CLOSE');

@@ -6,10 +6,10 @@ import type { FastifyReply } from 'fastify';
 import { Problem } from './problems.ts';
 
 /**
- * Answers with what is found while it is found. Who asks for the head alone has nothing looked for.
+ * Answers with a stream, while the work behind it still finds what to send. For a HEAD request the work is not started.
  *
- * @param open begins the work that finds it
- * @param stopping cuts the answer off, also where its client is slow to take it
+ * @param open starts the work
+ * @param stopping aborts the answer, also if its client reads slowly
  */
 export function sendStream(
   reply: FastifyReply,
@@ -17,9 +17,9 @@ export function sendStream(
   open: () => Readable,
   stopping?: AbortSignal,
 ): FastifyReply {
-  // Kept alive after its end, the connection would hold up a server that stops.
+  // A connection kept alive after its answer would delay a server that stops.
   void reply.headers({ 'content-type': type, connection: 'close' });
-  // The framework would read a stream to its end, for nobody, and as fast as it can.
+  // For HEAD, the framework would read the stream to its end and discard it.
   if (reply.request.method === 'HEAD') return reply.send(Readable.from([]));
   const stream = open();
   if (stopping !== undefined) {
@@ -29,10 +29,10 @@ export function sendStream(
   return reply.send(stream);
 }
 
-/** Of what is sent while it is found so much goes out at a time. */
+/** How many characters of such an answer are sent at once. */
 export const CHUNK_CHARACTERS = 64 * 1024;
 
-/** Lines put together to parts of some size: each would cost a packet, and all of a page may be hundreds of megabytes. */
+/** Joins lines to chunks. A line at a time would cost a packet each, and a whole page may have hundreds of megabytes. */
 export function* inChunks(lines: Iterable<string>): Generator<string> {
   let chunk = '';
   for (const text of lines) {
@@ -44,12 +44,12 @@ export function* inChunks(lines: Iterable<string>): Generator<string> {
   if (chunk !== '') yield chunk;
 }
 
-/** Hangs up on a client that takes nothing of what is there for it; work that has nothing to tell yet may take its time. */
+/** Disconnects a client that does not read what was sent to it. Work that has nothing to send yet may take as long as it needs. */
 export function hangUpOnIdle(answer: ServerResponse, milliseconds: number): void {
   const { socket } = answer;
-  // A test that injects its requests has no connection.
+  // A request injected by a test has no connection.
   if (!(socket instanceof Socket)) return;
-  // Whatever is sent or taken begins this time anew, and the server sets its own when the answer is out.
+  // All traffic on the socket restarts this timeout. The server sets its own again when the answer has been sent.
   socket.setTimeout(milliseconds);
   answer.on('timeout', () => {
     if (answer.writableLength > 0) answer.destroy();

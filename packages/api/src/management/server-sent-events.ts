@@ -8,7 +8,7 @@ export interface ServerSentEvent {
 }
 
 /**
- * Answers with events as they come. A client that goes away ends the iteration, a slow one slows it.
+ * Answers with server-sent events as they occur. The iteration ends if the client disconnects, and waits for a client that reads slowly.
  *
  * Source of the format: WHATWG HTML, "Server-sent events".
  */
@@ -21,8 +21,8 @@ export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSent
 }
 
 /**
- * Turns work that reports by a callback into events: `progress` whenever there is a newer report than was sent,
- * `done` with the result, `failed` with what `failed` makes of an error.
+ * Turns work that reports progress through a callback into events: `progress` with the latest report, if it was not sent yet; `done` with
+ * the result; or `failed` with what `failed` makes of the error. Reports are skipped while the client reads slowly.
  */
 export async function* eventsOf(
   work: (report: (progress: unknown) => void) => Promise<unknown>,

@@ -23,14 +23,14 @@ import type { RecoveredItem, ShownHold } from '../store/api/retention-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
 
 /**
- * What answers look like. A time is there twice: as ISO text for who reads (`expiredAt`) and as milliseconds for who
- * reckons (`expiredAtMs`). What is undefined is not in the JSON that is made of it.
+ * The shape of an answer. Each time is there twice: as ISO text for people (`expiredAt`) and in milliseconds for programs (`expiredAtMs`).
+ * Undefined properties are left out of the JSON.
  */
 type Shape = Readonly<Record<string, unknown>>;
 
 const iso = (atMs: number | null): string | null => (atMs === null ? null : isoTime(atMs));
 
-/** `{ at: '2026-…', atMs: 1795…}` under the name given, or nothing for a time that there is not. */
+/** `{ at: '2026-…', atMs: 1795…}` under the given name; nothing if there is no such time. */
 function times(name: string, atMs: number | undefined): Shape {
   return atMs === undefined ? {} : { [name]: isoTime(atMs), [`${name}Ms`]: atMs };
 }
@@ -83,7 +83,7 @@ export const historyEntryShape = (entry: HistoryEntry): Shape => ({
   ...entry,
 });
 
-/** Something that was done to the store as a whole: of no item, and in no order but the log's. */
+/** An action on the store as a whole. It belongs to no item, and its only order is that of the log. */
 export const actionShape = ({ life: _, revision: __, ...entry }: HistoryEntry): Shape => ({
   occurredAt: isoTime(entry.occurredAtMs),
   ...entry,
@@ -98,7 +98,7 @@ export function containerName({ rid, name, createdAtMs, deletedAtMs }: Container
   };
 }
 
-/** The key's components, or its pseudonym as text where that is all there is. */
+/** The key's components, or its pseudonym if only that is known. */
 function partitionKeyShape(partitionKey: string): unknown {
   return isPseudonym(partitionKey) ? partitionKey : (JSON.parse(partitionKey) as unknown);
 }
@@ -125,7 +125,7 @@ export function disappearanceShape(row: Disappearance): Shape {
 
 type PolicyShape = Shape & Pick<RecordedPolicy, 'version'>;
 
-/** Policies that are over which the answer to a change shows: of all there are pages. */
+/** The most past policies in the answer to a change. The list of policies has pages for all of them. */
 const PAST_OF_A_CHANGE = 100;
 
 /** The answer to a change of a container's policies. */
@@ -133,10 +133,10 @@ export const changedPoliciesShape = (container: ContainerState, nowMs: number): 
   policiesShape(container, nowMs, PAST_OF_A_CHANGE);
 
 /**
- * A container's policies: which holds, which are over, and which waits for its time. Of one that is gone, as they were
- * when it went: no policy begins after that.
+ * A container's policies: the current one, the past ones and the scheduled one. For a deleted container they are shown as of its deletion,
+ * because no policy begins after that.
  *
- * @param most of those that are over so many, the last ones
+ * @param most the most past policies to show; the latest ones are shown
  */
 export function policiesShape(
   container: ContainerState,
@@ -183,7 +183,7 @@ export function holdShape({ scope, ...hold }: RecordedHold | ShownHold): Shape {
   };
 }
 
-/** What a hold names: keyed hashes, from which nobody learns whose they are. */
+/** What a hold covers, as keyed hashes that do not reveal whose items they are. */
 function coverageOf(scope: (RecordedHold | ShownHold)['scope']): Shape {
   switch (scope.kind) {
     case 'container':
@@ -256,7 +256,7 @@ export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf):
   return { ...item, partitionKey: partitionKeyShape(partitionKey), ...written };
 }
 
-/** A document's content, as JSON: its names are in the order they were written in, which no object made of it would keep. */
+/** A document's content as JSON text. It keeps the order of the document's properties, which a JavaScript object would not. */
 export function contentText(named: Shape, { json, writtenAtMs, ...facts }: PastContent): string {
   return jsonText({ ...named, ...facts, ...times('writtenAt', writtenAtMs), document: parseJson(json) });
 }

@@ -1,8 +1,8 @@
-/** Upper bounds of a histogram's buckets, in seconds; one more takes what is longer. */
+/** Upper bounds of a histogram's buckets, in seconds. One more bucket takes everything longer. */
 export const BUCKET_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10] as const;
 const BUCKET_MS = BUCKET_SECONDS.map((seconds) => seconds * 1000);
 
-/** How long things took, counted by fixed bounds: a few comparisons and additions for each, and no memory. */
+/** Counts durations in buckets with fixed bounds. A measurement costs a few comparisons and additions, and no memory. */
 export class Histogram {
   readonly #counts = new Float64Array(BUCKET_MS.length + 1);
   #sumMs = 0;
@@ -18,14 +18,14 @@ export class Histogram {
     return this.#sumMs / 1000;
   }
 
-  /** How many were within each bound and all shorter ones; the last is how many there were. */
+  /** For each bound, the number of durations up to it; the last element is the number of all. */
   cumulative(): number[] {
     let sum = 0;
     return Array.from(this.#counts, (count) => (sum += count));
   }
 }
 
-/** What clients do with items, as the durations tell them apart. */
+/** Kinds of item operations whose durations are measured separately. */
 export const operationKinds = [
   'read',
   'create',
@@ -43,10 +43,10 @@ export type OperationKind = (typeof operationKinds)[number];
 
 export type Plane = 'data' | 'management';
 
-/** Classes of answers: `429` apart from the other refusals, because it is what clients wait for. */
+/** Classes of answers. 429 is separate from the other refusals, because clients wait and retry after it. */
 export type StatusClass = '2xx' | '3xx' | '4xx' | '429' | '5xx';
 
-/** What was measured since the start of the process. Times in milliseconds. */
+/** Measurements since the start of the process. Times are in milliseconds. */
 export class Measurements {
   readonly operations = Object.fromEntries(operationKinds.map((kind) => [kind, new Histogram()])) as Readonly<
     Record<OperationKind, Histogram>
@@ -60,14 +60,14 @@ export class Measurements {
     record: new Histogram(),
     erase: new Histogram(),
   };
-  /** How often the purge's own work met a fault. */
+  /** Faults that the purge met in its work. */
   purgeFaults = 0;
-  /** Documents that were found decoded in memory, and those that were not. */
+  /** Documents that were found decoded in memory, and documents that were not. */
   documentHits = 0;
   documentMisses = 0;
   readonly #requests = new Map<string, number>();
 
-  /** @param operation one of a fixed set: each is kept for as long as the process runs */
+  /** @param operation one of a fixed set, since each value is kept for as long as the process runs */
   countRequest(plane: Plane, operation: string, status: number): void {
     const key = `${plane} ${statusClass(status)} ${operation}`;
     this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1);

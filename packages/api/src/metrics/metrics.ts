@@ -10,7 +10,7 @@ import { operationKinds } from './measurements.ts';
 import { writeProcessMetrics } from './process-metrics.ts';
 import { type Labels, MetricsText } from './text-format.ts';
 
-/** Containers that have labels of their own in each metric; the rest are summed, so that a scrape stays of one size. */
+/** The most containers that have labels of their own in a metric. The rest are summed up, so that the size of a scrape is bounded. */
 const LABELLED_CONTAINERS = 50;
 const OTHER: Labels = { database: '', container: '(other)', rid: '' };
 const PURGE_STATES: readonly PurgeStatus['state'][] = [
@@ -23,10 +23,10 @@ const PURGE_STATES: readonly PurgeStatus['state'][] = [
 const SCAVENGE_STATES: readonly Scavenge['state'][] = ['running', 'done', 'failed', 'unknown'];
 
 /**
- * All metrics of a store as Prometheus reads them. Labels name databases and containers, and never an item, a key or
- * anything that a document holds.
+ * All metrics of a store in Prometheus' text format. Labels are names of databases and containers, never an item, a key or anything from a
+ * document.
  *
- * @param onUnavailable told of the first fault for which something is left out
+ * @param onUnavailable called with the first fault because of which a metric is left out
  */
 export async function metricsText(
   store: StoreApi,
@@ -49,9 +49,9 @@ export async function metricsText(
   ]);
   text.gauge('epitaph_ready', '1 while the store says that it is ready.', store.health().ready ? 1 : 0);
   const standsStillMs = await unlessUnavailable(async () => store.clockStandsStillMs());
-  // What can't be counted now is left out: the rest is what tells whoever is woken what is the matter.
+  // Metrics that can't be counted now are left out. The others are what a person on call needs to find the cause.
   const counted = unlessUnavailable(() => store.purgeBacklogs());
-  // Side by side: each may wait for a server that is away, and a scraper waits for ten seconds.
+  // These run at the same time: each may wait for a server that does not answer, and a scraper gives up after ten seconds by default.
   const [projections, backlogs, status] = await Promise.all([
     unlessUnavailable(() => store.projections()),
     counted,
@@ -140,7 +140,7 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
     'Estimated time until nothing due is left; infinite if there is work but no rate yet. Only on nodes that purge.',
     status.byThisNode
       ? [{ labels: {}, value: (status.millisecondsToDrain ?? Number.POSITIVE_INFINITY) / 1000 }]
-      : // One that leaves it to others has no rate, and there is always work of the last second: it would never drain.
+      : // A node that does not purge has no rate, and there is always some work of the last second. So it would report infinity.
         [],
   );
   text.counter(
@@ -273,7 +273,7 @@ function writeDurations(text: MetricsText, { measurements }: StoreApi): void {
   );
 }
 
-/** Those of the highest rank, in their order, and the rest. */
+/** Splits items into those of the highest rank, in their original order, and the rest. */
 function mostImportant<Item>(
   items: readonly Item[],
   rank: (item: Item) => number,

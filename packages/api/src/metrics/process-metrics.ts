@@ -2,13 +2,13 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { MetricsText } from './text-format.ts';
 
-/** Loaded with the first line of the program, near enough. */
+/** Approximate: this module is loaded at the start of the program. */
 const startedAtSeconds = systemClocks.wallMs() / 1000;
-/** A sample every so many milliseconds: what a blocked loop is off by. */
+/** The interval between two samples of the event loop, in milliseconds. Each measured delay includes it, so it is subtracted. */
 const LOOP_RESOLUTION_MS = 20;
 let loopDelay: ReturnType<typeof monitorEventLoopDelay> | undefined;
 
-/** What the process uses, under the names that exporters of processes share. The loop is watched from the first call on. */
+/** Metrics of the process, under the names that exporters commonly use. The event loop is watched from the first call on. */
 export function writeProcessMetrics(text: MetricsText): void {
   if (loopDelay === undefined) {
     loopDelay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });

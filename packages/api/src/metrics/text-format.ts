@@ -8,7 +8,7 @@ interface Sample {
 }
 
 /**
- * Writes metrics as Prometheus reads them.
+ * Writes metrics in Prometheus' text format.
  *
  * Source: prometheus.io, "Exposition formats", text format version 0.0.4.
  */
@@ -19,7 +19,7 @@ export class MetricsText {
     this.#family(name, 'gauge', help, samples);
   }
 
-  /** The name ends with `_total`, as the format wants it. */
+  /** The format requires the suffix `_total`. */
   counter(name: `${string}_total`, help: string, samples: readonly Sample[] | number): void {
     this.#family(name, 'counter', help, samples);
   }

@@ -5,18 +5,18 @@ import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace
 import { wait } from '../wait.ts';
 import { disableTracing, enableTracing } from './tracing.ts';
 
-/** Milliseconds that the last spans may take: a store that stops does not wait for a collector that is gone. */
+/** Milliseconds to send the last spans. A store that stops does not wait longer for a collector that is gone. */
 const LAST_SPANS_MS = 2_000;
 
 /**
- * Sends traces to a collector by OTLP over HTTP. Endpoint, headers, sampling and the rest are the standard variables'
+ * Sends traces to a collector by OTLP over HTTP. Endpoint, headers, sampling and so on are configured by the standard variables
  * (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER`, …).
  *
- * Loaded only where it is used: nobody else should wait for it.
+ * This module is imported only if it is used, so that other processes don't wait for it to load.
  *
- * @param options.url of the collector's traces, where it is not told by variables
- * @param options.onFault told when spans could not be sent and are lost; once, until some could be again
- * @returns what sends the last spans and ends
+ * @param options.url the collector's URL for traces, if the variables don't give it
+ * @param options.onFault called when spans could not be sent and are lost; called again only after spans could be sent in between
+ * @returns a function that sends the last spans and stops tracing
  */
 export function exportTraces({
   url,
@@ -43,7 +43,7 @@ export function exportTraces({
   enableTracing();
   return async () => {
     disableTracing();
-    // What it fails with was told.
+    // Failures were passed to `onFault` already.
     await Promise.race([provider.shutdown().catch(() => {}), wait(LAST_SPANS_MS)]);
     for (const api of [trace, context, propagation]) api.disable();
   };

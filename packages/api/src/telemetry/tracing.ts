@@ -11,10 +11,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 
 let tracer: Tracer | undefined;
 
-/**
- * Begins to trace, to whatever provider is registered with `@opentelemetry/api`. Until then each {@link traced} costs
- * one comparison.
- */
+/** Starts tracing, to the provider that is registered with `@opentelemetry/api`. Until then each {@link traced} costs one comparison. */
 export function enableTracing(): void {
   tracer = trace.getTracer('epitaph');
 }
@@ -24,14 +21,14 @@ export function disableTracing(): void {
 }
 
 /**
- * A span around some work. Attributes are counts, kinds and names of containers: never an id, a key or content, nor
- * the message of an error, which may hold them.
+ * Runs work within a span. Attributes are counts, kinds and names of containers. They are never an id, a key, content or an error's
+ * message, which may contain those.
  */
 export function traced<Result>(name: string, attributes: Attributes, work: () => Promise<Result>): Promise<Result> {
   return tracer === undefined ? work() : within(tracer, name, { kind: SpanKind.INTERNAL, attributes }, work);
 }
 
-/** The same around a request, as a part of the trace that its `traceparent` header names. */
+/** Runs the work of a request within a span, as part of the trace that the request's `traceparent` header names. */
 export function tracedRequest<Result>(
   name: string,
   headers: IncomingHttpHeaders,
@@ -64,7 +61,7 @@ function within<Result>(
   });
 }
 
-/** The code of an expected "no", otherwise the error's class. */
+/** The code of an expected refusal, otherwise the class of the error. */
 function errorType(error: unknown): string {
   const { code, name } = error as { readonly code?: unknown; readonly name?: unknown };
   return typeof code === 'string' ? code : typeof name === 'string' ? name : 'unknown';

@@ -17,10 +17,10 @@ const DOCUMENTS_AT_ONCE = 100;
 export class Overtaken extends Error {}
 
 /**
- * The recorded items of a partition key, as the scripts of one operation see them: each script as they were at one moment, and no item
- * in two versions.
+ * The recorded items of a partition key, as the scripts of one operation see them. Each script sees all items as they were at one moment,
+ * and no item is seen in two versions.
  *
- * Any method rejects with Overtaken if an item has changed since one of the scripts first saw it.
+ * Every method rejects with Overtaken if an item has changed since one of the scripts first saw it.
  */
 export class RecordedItems {
   readonly #store: CosmosRequest['store'];
@@ -28,13 +28,13 @@ export class RecordedItems {
   readonly #partitionKey: string;
   /** By id, the etag of each item when the scripts first looked; undefined if there was no such item. */
   readonly #firstSeen = new Map<string, string | undefined>();
-  /** By birth, the id of each item that was seen. So a link by rid can be resolved even if the item was deleted since. */
+  /** The id of each item that was seen, by birth. With it a link by rid can be resolved even if the item was deleted since. */
   readonly #ids = new Map<number, string>();
   #isScriptRunning = false;
-  /** What the running script reads from. It is opened for its second look-up: one alone needs none. */
+  /** The snapshot that the running script reads from. It is opened at the script's second look-up, because a single look-up needs none. */
   #snapshot: Promise<ItemSnapshot> | undefined;
   #hasLookedUp = false;
-  /** What the running script's first look-up found, if it was for an item by its id. */
+  /** The result of the running script's first look-up, if that was for an item by its id. */
   #first: { readonly id: string; readonly found: ShownItem | undefined } | undefined;
 
   constructor(store: CosmosRequest['store'], container: ContainerState, partitionKey: string) {
@@ -47,14 +47,14 @@ export class RecordedItems {
     this.#isScriptRunning = true;
   }
 
-  /** The next script reads a moment of its own: until its turn comes, no snapshot may be kept open. */
+  /** Ends the running script's snapshot. The next script reads at a moment of its own, and no snapshot is kept open until then. */
   async scriptEnded(): Promise<void> {
     const snapshot = this.#snapshot;
     this.#isScriptRunning = false;
     this.#snapshot = undefined;
     this.#hasLookedUp = false;
     this.#first = undefined;
-    // If it could not be opened, the script was told so.
+    // If the snapshot could not be opened, the script has seen that error already.
     await snapshot?.then(
       (open) => open.close(),
       () => {},
@@ -68,7 +68,7 @@ export class RecordedItems {
 
   async find(id: string): Promise<ShownItem | undefined> {
     if (this.#first?.id === id) return this.#first.found;
-    // Between two scripts, the operation itself looks up a single item.
+    // Between two scripts, the operation itself reads single items.
     if (!this.#isScriptRunning) return this.#read(id);
     if (this.#hasLookedUp) return this.#read(id, await this.#openSnapshot());
     this.#hasLookedUp = true;
@@ -129,7 +129,7 @@ export class RecordedItems {
     }
   }
 
-  /** If no snapshot is given, the item is read as it is now. */
+  /** Reads the item from a snapshot, or its current version if none is given. */
   async #read(id: string, snapshot?: ItemSnapshot): Promise<FoundItem | undefined> {
     const found = await this.#store
       .readItem(this.#container, id, this.#partitionKey, snapshot ?? 'head')
@@ -139,7 +139,7 @@ export class RecordedItems {
     return found;
   }
 
-  /** Until it ends, the running script now reads the items as they are at this moment. */
+  /** Opens a snapshot of this moment, from which the running script reads until it ends. */
   #openSnapshot(): Promise<ItemSnapshot> {
     this.#hasLookedUp = true;
     this.#snapshot ??= this.#store.snapshotItems(this.#container).then(async (snapshot) => {
