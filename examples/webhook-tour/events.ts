@@ -1,20 +1,20 @@
 import { createRequire } from 'node:module';
 
-/** A webhook delivery as it is stored: GitHub's payload as it came, and beside it what the store needs. */
+/** A webhook delivery as the tour stores it: GitHub's payload unchanged, and the properties that the store needs. */
 export interface EventItem {
-  /** Payloads have no id of their own that is text and unique, so each gets one: `issues-7`. */
+  /** Payloads have no unique text that could be their id, so the tour gives each one an id: `issues-7`. */
   readonly id: string;
   readonly event: string;
   readonly action: string | null;
   readonly payload: object;
-  /** Seconds; only where the container leaves it to its items. */
+  /** In seconds. Only set if the container leaves the ttl to its items. */
   readonly ttl?: number;
 }
 
 export interface ContainerPlan {
   readonly id: string;
   readonly why: string;
-  /** Seconds; -1: on, but no default; absent: off. */
+  /** In seconds. -1 means on without a default; absent means off. */
   readonly defaultTtl?: number;
   readonly takes: (event: string) => boolean;
   readonly ttlOf?: (event: string, action: string | null) => number | undefined;
@@ -24,7 +24,7 @@ export const DAY = 86_400;
 
 const startsWithOneOf = (names: readonly string[]) => (event: string) => names.some((name) => event.startsWith(name));
 
-/** Talk that is over: kept for a week. */
+/** Actions that end a conversation. Its items are kept for a week. */
 const OVER: ReadonlySet<string | null> = new Set(['closed', 'deleted', 'locked', 'resolved', 'dismissed', 'answered']);
 
 /** The containers of the tour. An event goes to the first one that takes it. */
@@ -68,9 +68,9 @@ export interface Delivery {
   readonly day: 0 | 10;
 }
 
-/** All payloads of the package, each with where it goes and when. */
+/** All payloads of the package, each with its container and its day. */
 export function webhookDeliveries(): readonly Delivery[] {
-  // The package is one JSON file; its types describe every property of every event, which is more than is wanted here.
+  // The package is one JSON file. Its own types describe every property of every event, which is more than the tour needs.
   const definitions = createRequire(import.meta.url)('@octokit/webhooks-examples') as readonly {
     readonly name: string;
     readonly examples: readonly ({ readonly action?: string } & object)[];

@@ -1,4 +1,4 @@
-/** The answers of the management calls, as far as the tour looks at them. */
+/** The properties of the management plane's answers that the tour uses. */
 export interface Explanation {
   readonly state: string;
   readonly sentence: string;
@@ -29,7 +29,7 @@ export interface FsckReport {
   readonly problems: readonly { readonly message: string }[];
 }
 
-/** The calls under `/_epitaph`: plain HTTP and JSON, with a key of the store as bearer. */
+/** Calls the management plane under `/_epitaph`, with plain HTTP and JSON and a key of the store as bearer token. */
 export class Management {
   readonly #endpoint: string;
   readonly #key: string;
@@ -45,12 +45,12 @@ export class Management {
     return (await this.#call<{ now: string }>('GET', '/clock')).now;
   }
 
-  /** Turns the manual clock on; possible with `--clock manual` alone. */
+  /** Moves the manual clock forward. The store must run with `--clock manual`. */
   async advance(milliseconds: number): Promise<void> {
     await this.#call('POST', '/clock/advance', { milliseconds });
   }
 
-  /** @param at an instant as ISO text; now when left out */
+  /** @param at an instant as ISO text; the present if not given */
   explain(container: string, id: string, event: string, at?: string): Promise<Explanation> {
     const query = itemQuery(id, event);
     if (at !== undefined) query.set('at', at);
@@ -77,7 +77,7 @@ export class Management {
     return rows;
   }
 
-  /** One pass of the purge now; answers when nothing is left that is due. */
+  /** Runs one pass of the purge. The answer comes when nothing due is left. */
   async runPurge(): Promise<void> {
     await this.#call('POST', '/purge/run');
   }

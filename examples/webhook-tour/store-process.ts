@@ -12,7 +12,7 @@ export interface StoreProcess {
 
 const START = resolve(import.meta.dirname, '../../scripts/start.sh');
 
-/** Starts a store of its own, in a temporary folder, on a free port, with a clock that is turned by hand. */
+/** Starts a store in a temporary folder, on a free port, with a manual clock. */
 export async function startStore(now: string): Promise<StoreProcess> {
   const folder = await mkdtemp(join(tmpdir(), 'epitaph-tour-'));
   const options = ['--port', '0', '--data', join(folder, 'data'), '--clock', 'manual', '--now', now];

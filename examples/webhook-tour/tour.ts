@@ -1,6 +1,6 @@
 /**
- * A tour of time to live with events made by a machine: the 329 GitHub webhook payloads that
- * `@octokit/webhooks-examples` ships, through the real client into a real store whose clock is turned by hand.
+ * A tour of time to live with machine-made events: the 329 GitHub webhook payloads of `@octokit/webhooks-examples`. They are written
+ * through the real client into a real store with a manual clock.
  *
  * Run it with `npm run tour`.
  */
@@ -9,7 +9,7 @@ import { containers, DAY, webhookDeliveries, type Delivery } from './events.ts';
 import { Management } from './management.ts';
 import { startStore } from './store-process.ts';
 
-/** The key of Microsoft's local emulator, public and good on loopback only. */
+/** The published key of Microsoft's local emulator, which the store accepts on loopback only. */
 const KEY = 'C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==';
 const START = '2026-01-01T00:00:00Z';
 const AT_ONCE = 16;
@@ -123,7 +123,7 @@ async function load(some: readonly Delivery[]): Promise<void> {
   loaded += some.length;
 }
 
-/** Replaces a container with the policy changed: the way clients of Cosmos DB do it. Without `defaultTtl` TTL is off. */
+/** Changes a container's policy by replacing the container, as clients of Cosmos DB do. Without `defaultTtl`, TTL is off. */
 async function setTtl(id: string, defaultTtl: number | undefined): Promise<void> {
   await container(id).replace({
     id,
@@ -140,7 +140,7 @@ async function turnTo(day: number): Promise<void> {
   await purge();
 }
 
-/** The purge works by itself; waiting for it here makes every run of the tour print the same. */
+/** Waits for the purge, which otherwise runs by itself, so that every run of the tour prints the same. */
 async function purge(): Promise<void> {
   for (;;) {
     await management.runPurge();
@@ -182,7 +182,7 @@ async function tell(what: string, inContainer: string, id: string, event: string
   print('');
 }
 
-/** Prints a line a container and returns how many left in all. */
+/** Prints one line per container, and returns how many items left in all. */
 async function showDisappearances(): Promise<number> {
   let all = 0;
   for (const { id } of containers) {

@@ -288,7 +288,7 @@ function readConflictResolution(given: unknown, current: ContainerDefinition | u
   throw badRequest("A container's conflict resolution policy can't be changed.");
 }
 
-/** What a policy says, the same for one that leaves out what is the default. */
+/** A comparable form of a policy, in which defaults are filled in. */
 function resolutionOf(policy: z.infer<typeof conflictResolutionPolicySchema>): string {
   const path = policy.conflictResolutionPath || (policy.mode === 'LastWriterWins' ? '/_ts' : '');
   return JSON.stringify([policy.mode, path, policy.conflictResolutionProcedure || '']);

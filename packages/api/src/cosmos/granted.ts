@@ -124,7 +124,7 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       // still exist, also from the time that opening them takes.
       return store.itemByBirth(container, birth, isCovered, snapshot);
     },
-    // Reads from it are checked like all others.
+    // Reads from the snapshot are checked like all others.
     snapshotItems: async (container) => {
       inContainer(container);
       return store.snapshotItems(container);

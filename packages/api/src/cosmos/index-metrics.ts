@@ -9,14 +9,14 @@ import { headerFlag, MAX_HEADER_BYTES, type CosmosRequest } from './request.ts';
 interface SingleIndex {
   readonly FilterExpression: string;
   readonly IndexSpec: string;
-  /** Whether this alone decided the filter, without reading documents. */
+  /** True if the index alone decided the filter, without reading documents. */
   readonly FilterPreciseSet: boolean;
-  /** Whether rows were found by it, and not by looking at them one by one. */
+  /** True if the index found the rows, and they were not examined one by one. */
   readonly IndexPreciseSet: boolean;
   readonly IndexImpactScore: 'High' | 'Low';
 }
 
-/** Characters of a filter that are shown. */
+/** The most characters of a filter that are shown. */
 const MAX_FILTER_CHARACTERS = 200;
 const MAX_INDEXES = 20;
 

@@ -67,7 +67,10 @@ export function headerFlag(headers: IncomingHttpHeaders, name: string): boolean 
   return typeof value === 'string' && value.length === 4 && value.toLowerCase() === 'true';
 }
 
-/** The most bytes of a header of an answer that says as much as fits. Clients in Node refuse more than 16 KB of headers in all. */
+/**
+ * The most bytes of a response header whose text is cut to fit, such as index metrics. Clients in Node refuse more than 16 KB of headers in
+ * all.
+ */
 export const MAX_HEADER_BYTES = 8 * 1024;
 
 /**

@@ -49,7 +49,7 @@ function argumentsOf({ body, limits }: CosmosRequest): string {
   return JSON.stringify(args);
 }
 
-/** As many characters of a log, escaped, as a header may have. */
+/** The beginning of a script's log, percent-encoded, as much as fits into a header. */
 function encodedLog(log: string): string {
   let encoded = '';
   for (const character of log.toWellFormed()) {

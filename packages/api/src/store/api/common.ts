@@ -30,6 +30,6 @@ export type AtLeast = number | 'head';
 export interface ItemSnapshot {
   /** False once a read has left an item out because its content has been erased since that moment. */
   readonly isWhole: boolean;
-  /** Must be called within seconds: meanwhile the store can't remove the data that it replaces. */
+  /** Must be called within seconds, because until then the store can't remove data that newer versions replace. */
   close(): Promise<void>;
 }

@@ -92,9 +92,9 @@ export class ScanRoom {
 }
 
 /**
- * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, plain text is only here, where
- * scans keep some of these documents beside their rows, and, of values that order the rows of a query, in its known
- * order. A purge removes it from all of them.
+ * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, plain text is only in this cache and in what
+ * scans keep from it: some documents beside their rows, and the values by which a query's rows are ordered. A purge removes its documents
+ * from all of them.
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels' | 'nodes'>;
