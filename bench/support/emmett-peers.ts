@@ -5,7 +5,7 @@ import { startPostgres } from './postgres.ts';
 
 const FACTORIES = import.meta.resolve('./emmett.ts');
 
-/** Starts Emmett's SQLite store with so many events. Installs it if necessary. */
+/** Starts Emmett's SQLite store with this many events. Installs it if necessary. */
 export async function startEmmettSqlite(context: BenchContext, seed = 0): Promise<RunningContender | Unavailable> {
   if (context.profiling) return new Unavailable('left out while profiling');
   return (
@@ -14,7 +14,7 @@ export async function startEmmettSqlite(context: BenchContext, seed = 0): Promis
   );
 }
 
-/** Starts Emmett's PostgreSQL store with so many events, on a cluster of its own. */
+/** Starts Emmett's PostgreSQL store with this many events, on a cluster of its own. */
 export async function startEmmettPostgresql(context: BenchContext, seed = 0): Promise<RunningContender | Unavailable> {
   if (context.profiling) return new Unavailable('left out while profiling');
   const missing = installPeer('emmett-postgresql', context.say);

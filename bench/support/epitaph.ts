@@ -87,7 +87,7 @@ export async function seed(
 }
 
 /**
- * Copies a data folder with so many items of 1 KB in its container `items`, on the manual clock, with a default TTL of
+ * Copies a data folder with this many items of 1 KB in its container `items`, on the manual clock, with a default TTL of
  * {@link SEEDED_TTL_SECONDS}. The original is kept beside the peers: a million items take minutes to write.
  */
 export async function seededFolder(to: string, items: number): Promise<string> {

@@ -498,7 +498,7 @@ describe('a restored store', () => {
       vaultBackupId: taken.id,
       logPosition: taken.logPosition,
       ledgerHead: head,
-      // Without the item whose own ttl was over: it expires as usual.
+      // The item whose own ttl was over is not counted: it expires as usual.
       livesEnded: 4,
     });
   });

@@ -145,7 +145,7 @@ interface Text {
 const keys = fc.uniqueArray(fc.constantFrom('p', 'q', 'r', 'nobody', 1, null), { minLength: 1, maxLength: 3 });
 const hasKey = (pk: string): Text => ({ sql: 'c.pk = ?', values: [pk] });
 
-/** A time so many seconds before the last write to the documents that a query reads. */
+/** A time this many seconds before the last write to the documents that a query reads. */
 class Ago {
   readonly seconds: number;
 

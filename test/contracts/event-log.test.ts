@@ -154,7 +154,7 @@ describe('a stream of thousands of events in SQLite', () => {
     const log = await filled();
     const positionOf = new Map((await log.readStream('long')).map(({ revision, position }) => [revision, position]));
     for (const [wanted, most] of [
-      // Each step begins at the signpost behind it. There are as many steps as bisections of the stream.
+      // Each step begins at the signpost after it. There are as many steps as bisections of the stream.
       [3, COUNT + 15 * 257],
       [1_700, 15 * 257],
       [COUNT - 2, 15 * 257],

@@ -62,7 +62,7 @@ const PREFIXES: readonly (readonly [prefix: string, partitions: readonly string[
 ];
 const CAUSES: readonly (PurgeCause | undefined)[] = [undefined, 'expired', 'deleted', 'container-deleted', 'erasure'];
 
-/** What the store should hold, kept in plain lists and searched by looking at every row. */
+/** The content that the store should have, in plain lists that are searched row by row. */
 class PlainModel {
   readonly items = new Map<string, ItemRow>();
   readonly ended = new Map<string, EndedRow>();

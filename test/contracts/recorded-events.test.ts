@@ -64,7 +64,7 @@ describe('an event recorded by any version', () => {
   });
 });
 
-/** What is written today. It shows whoever changes it what must change with it. */
+/** The events as they are written today. The comments say what else must change with them. */
 const WRITTEN = {
   // If you add a type of events, or raise a version, raise these as well: an empty migration will do. Then versions that can't read the
   // events refuse the store, because they open the vault first.

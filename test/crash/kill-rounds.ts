@@ -40,7 +40,7 @@ interface KnownItem {
 /** Items that are always written in one batch, with the same value. */
 export const TOGETHER = ['x', 'y', 'z'];
 
-/** What is known of the store's expected state. */
+/** What the store must contain, as far as that is known. */
 class Known {
   readonly items = new Map<string, KnownItem>();
   /** Partition keys whose delete is in progress. */
@@ -100,7 +100,7 @@ export interface KillReport {
 }
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-/** A new folder begins after so many rounds, because checking takes longer as the log grows. */
+/** A new folder is begun after this many rounds, because checking takes longer as the log grows. */
 const ROUNDS_A_FOLDER = 8;
 
 /**

@@ -69,7 +69,7 @@ class Disk {
     return isMadeAnew(path) || (path.endsWith('-wal') && !this.#written.has(path));
   }
 
-  /** What would be lost of some files and folders: contents or names. */
+  /** The contents and names of some files and folders that would be lost. */
   lost(of: (path: string) => boolean): string[] {
     const behind = (calls: ReadonlyMap<string, number>, synced: (path: string) => string): string[] =>
       [...calls]
@@ -79,7 +79,7 @@ class Disk {
   }
 }
 
-/** What was on the disk at which moment, by the trace of a process. */
+/** The state of the disk over time, from the trace of a process. */
 class Trace {
   /** For each acknowledgement, what would have been lost of it, or of anything before it, at that moment. */
   readonly lost = new Map<string, readonly string[]>();

@@ -27,7 +27,7 @@ export function withStore(
   });
 }
 
-/** Creates a container with so many items, one after the other. */
+/** Creates a container with this many items, one after the other. */
 export async function stock(
   store: Store,
   name: string,

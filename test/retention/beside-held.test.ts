@@ -42,7 +42,7 @@ describe('a purge beside an item under a hold', () => {
   /** A pass first records the expiries of items without a ttl, so an end recorded late may be the earliest of all. */
   it('erases an item that ended before it and was recorded after it', async () => {
     const { store, write, stateOf } = await openWorld('ended-before-held');
-    // So many that the vault refuses the held item while others are still to be recorded.
+    // There are so many items that the vault refuses the held one while others are still to be recorded.
     const others = Array.from({ length: BATCH_SIZE * 3 }, (_, index) => `i${index}`);
     await Promise.all(others.map((id) => write(id)));
     await write('first-to-end', 50);
@@ -72,7 +72,7 @@ describe('a purge beside an item under a hold', () => {
       clock.advance(10_000);
     });
     await store.setRetentionFloor(CALLER, container, 10, 'to be looked at');
-    // As many as are remembered together.
+    // As many lives as the purge remembers in one stretch.
     const before = Array.from({ length: 100 }, (_, index) => `i${index}`);
     await Promise.all([...before, 'behind'].map((id) => write(id)));
     await Promise.all(before.map(end));

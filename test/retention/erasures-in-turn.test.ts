@@ -23,7 +23,7 @@ async function openWorld(name: string, change: (storage: SqliteStorage) => void 
   const written: Promise<unknown>[] = [write()];
   await waits;
   const erase = () => store.eraseItem(CALLER, container, 'a', '["p"]', REQUEST);
-  /** Waits until so many erasures are recorded as requested. */
+  /** Waits until this many erasures are recorded as requested. */
   const requested = async (count: number) => {
     const isRequest = ({ type }: { readonly type: string }) => type === 'ErasureRequested';
     await expect.poll(async () => (await store.containerHistory(container)).filter(isRequest)).toHaveLength(count);

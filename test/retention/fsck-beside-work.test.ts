@@ -144,7 +144,7 @@ it('reports its progress all the time, also while it reads the rows of the read 
   await store.fsck((done, total) => void shares.push(done / total));
   expect(shares).toEqual(shares.toSorted((left, right) => left - right));
   expect(shares.at(-1)).toBe(1);
-  // At most a thousand events, or as many rows, are between two reports. Of 3,200 each that is a sixth.
+  // At most a thousand events, or a thousand rows, are between two reports. There are 3,200 of each, so that is about a sixth of the whole.
   const steps = shares.map((share, index) => share - (shares[index - 1] ?? 0));
   expect(Math.max(...steps)).toBeLessThan(0.2);
 });

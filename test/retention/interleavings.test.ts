@@ -75,7 +75,7 @@ class Turns {
   }
 }
 
-/** Every order of so many steps of a hold and so many of an erasure. */
+/** Every order of this many steps of a hold and this many of an erasure. */
 function orders(holds: number, erasures: number): Actor[][] {
   if (holds === 0 && erasures === 0) return [[]];
   return [

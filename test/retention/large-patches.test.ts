@@ -7,7 +7,7 @@ import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-/** As many patches of large documents as run at the same time. */
+/** The number of patches of large documents that run at the same time. */
 const AT_ONCE = inThisHeap(32);
 
 it('large patches that are decided again keep no place from others for which a command on the container waits', async () => {

@@ -74,9 +74,9 @@ it('the purge looks for overdue items only in containers that may have some', as
 });
 
 /**
- * A store with containers of so many items each, all overdue.
+ * A store with containers of this many items each, all overdue.
  *
- * @param onAsked called with the containers of the lives whose keys the vault is asked to destroy, each time
+ * @param onAsked called each time the vault is asked to destroy keys, with the containers of their lives
  */
 async function overdueIn(containers: readonly number[], onAsked: (rids: readonly string[]) => unknown) {
   const { store } = await openInlineStore('many-containers', ({ vault }) => {

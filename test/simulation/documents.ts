@@ -16,7 +16,7 @@ export type Document = Readonly<Record<string, unknown>>;
 const MARK = 'Wren-Skerry-';
 const DIGITS = 6;
 
-/** What a write puts into a document besides its names: `v` and `w` tell it from all others. */
+/** The properties that a write gives a document, besides its names. `v` and `w` differ in every write. */
 export function fieldsOf(random: Random, v: number): Document {
   const o = random.pick([
     undefined,
@@ -75,7 +75,7 @@ export function marksIn(bytes: Buffer): Set<number> {
   return found;
 }
 
-/** What a query asks of each document. */
+/** The condition of a query on each document. */
 export type Condition =
   | { readonly kind: 'compare'; readonly path: Path; readonly op: keyof typeof COMPARES; readonly to: Scalar }
   | { readonly kind: 'in'; readonly path: Path; readonly list: readonly Scalar[] }

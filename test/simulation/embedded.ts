@@ -10,7 +10,7 @@ import {
   type SqliteStorageOptions,
 } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 
-/** Where tests put folders: in memory where the machine has such a place. */
+/** Where tests put folders: in memory if the machine has such a place. */
 const scratch = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 
 export function newFolder(purpose: string): string {
@@ -22,8 +22,8 @@ export function removeFolder(folder: string): void {
 }
 
 /**
- * Copies a data folder as it is at this instant. That is what a killed process leaves behind: every file as the
- * operating system has it, transactions under way included. Locks and shared memory die with a process.
+ * Copies a data folder as it is at this instant. A killed process leaves the same behind: every file as the operating system has it,
+ * including transactions in progress. Locks and shared memory end with the process.
  */
 export function copyAsKilled(from: string, to: string): void {
   mkdirSync(to, { recursive: true });
@@ -33,7 +33,7 @@ export function copyAsKilled(from: string, to: string): void {
   }
 }
 
-/** What a {@link FaultyLog} throws: the outcome of the append is then unknown to whoever made it. */
+/** Thrown by a {@link FaultyLog}: the caller does not know whether the append was recorded. */
 export class InjectedFault extends Error {
   override readonly name = 'InjectedFault';
 }

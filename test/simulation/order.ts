@@ -4,9 +4,9 @@ import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import type { Random } from './random.ts';
 
-/** After so many turns of the event loop without a new waiting step, all works are considered to be waiting. */
+/** After this many turns of the event loop without a new waiting step, all works are considered to be waiting. */
 const CALM_TURNS = 4;
-/** At so many of the first {@link CHANGED_STEPS} steps, the running work is moved to the end of the order. */
+/** At this many of the first {@link CHANGED_STEPS} steps, the running work is moved to the end of the order. */
 const CHANGES = 3;
 const CHANGED_STEPS = 30;
 

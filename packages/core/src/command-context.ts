@@ -1,4 +1,4 @@
-/** What every command carries besides its content: the time, the actor and the request. */
+/** The data that every command carries beside its content: the time, the actor and the request. */
 export interface CommandContext {
   /** The time of the command, read once, in milliseconds since the epoch. */
   readonly nowMs: number;

@@ -17,7 +17,7 @@ const event = (type: string): NewEvent => ({
   body: new Uint8Array(1),
 });
 
-/** A life with so many writes and what came after them. It notes the most events read at once. */
+/** A life with this many writes and the events after them. It notes the most events read at once. */
 class Life {
   readonly log = new MemoryEventLog();
   mostAtOnce = 0;

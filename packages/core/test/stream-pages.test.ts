@@ -4,7 +4,7 @@ import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const STREAM = 'container-c';
 
-/** The revisions read of a stream with so many events, of which the log has lost some. */
+/** The revisions read of a stream with this many events, some of which the log has lost. */
 async function readOf(written: number, lost: readonly number[]): Promise<number[]> {
   const events = Array.from({ length: written }, (_, revision) =>
     recordedEvent(STREAM, { type: 'ContainerTtlChanged', data: {} }, { revision, position: revision + 1 }),

@@ -5,7 +5,7 @@ import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const ASKED_FOR_MS = 100;
 
-/** What was withdrawn after the given instant, by events and when each was recorded. */
+/** The policy that was withdrawn after the given instant, from events and the time at which each was recorded. */
 function withdrawnBy(...events: readonly (readonly [occurredAtMs: number, event: ContainerEvent])[]) {
   const later = new WithdrawnLater(ASKED_FOR_MS);
   for (const [occurredAtMs, event] of events) later.take(recordedEvent('container-Co1', event, { occurredAtMs }));

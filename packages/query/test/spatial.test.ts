@@ -271,7 +271,7 @@ it('the distance of two outlines is computed from few of their edges, because mo
     });
   const asked = vi.spyOn(globe, 'distanceToSegment');
   expect(distance(polygon(ring(0)), polygon(ring(40)))).toBeGreaterThan(3_000_000);
-  // Of half a million pairs. Before, two outlines of 3,000 points blocked the server for 17 seconds.
+  // There are half a million pairs. Formerly, two outlines of 3,000 points blocked the server for 17 seconds.
   expect(asked.mock.calls.length).toBeLessThan(5_000);
   asked.mockRestore();
 });

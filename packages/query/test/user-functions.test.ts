@@ -100,7 +100,7 @@ describe('user-defined functions', () => {
         const asUsers = withUserFunctions(sql);
         if (asUsers !== sql) compared += 1;
         let nowMs = 0;
-        // With a clock that stands still several documents are tried together, with one that moves each by itself.
+        // If the clock stands still, several documents are tried together; if it moves, each is tried alone.
         const monotonicMs = () => (nowMs += all.length % 3);
         expect(await answer(() => called(asUsers, all, builtInHost(sql), { monotonicMs }))).toEqual(expected);
       }),

@@ -228,7 +228,7 @@ describe('The collection', () => {
     const answer = '(e, rows, o) => __.response.setBody(e ? e.number : { rows, next: o.continuation })';
     const scripts = [read, `__.filter(() => true, ${answer});`, `__.sortBy((d) => d, ${answer});`];
     const bodies = await Promise.all(scripts.map((does) => bodyOf(hasty, `function f() { ${does} }`, host)));
-    // What is filtered can be gone on with; what is to be sorted can't.
+    // A filtering query can be continued; a sorting one can't.
     expect(bodies).toEqual([[false, false], { rows: [1], next: '0:more' }, 408]);
     await hasty.close();
   });

@@ -6,7 +6,7 @@ import { Engine } from '../src/engine.ts';
 declare const WebAssembly: { readonly compile: (code: Uint8Array) => Promise<object> };
 
 const MEMORY_BYTES = 64 * 1024 * 1024;
-/** Of the numbers that `Math.random` gives: where they begin is all that is an engine's own. */
+/** The state of `Math.random`. Its seed is all in which engines differ after the start. */
 const RANDOM_STATE_BYTES = 8;
 
 const path = createRequire(import.meta.url).resolve('@jitl/quickjs-wasmfile-release-sync/wasm');

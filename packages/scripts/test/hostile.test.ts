@@ -15,7 +15,7 @@ afterAll(async () => {
   await hasty.close();
 });
 
-/** What of it goes on within one function of the engine, which asks nobody, is ended with its thread. */
+/** Those that stay within one function of the engine, where no limit is checked, are ended by terminating their thread. */
 const ENDLESS = {
   'a loop': 'for (;;);',
   'a loop that catches what ends it': 'for (;;) { try { for (;;); } catch { } finally { continue; } }',

@@ -6,7 +6,7 @@ import { bodyOf, Recorder, run, script, TURN } from './run.ts';
 const ASKING =
   'function f(name) { __.readDocument(__.getSelfLink() + "docs/" + name, () => __.response.setBody(name)); }';
 
-/** A host that answers when it is told to. */
+/** A host that answers only when the test says so. */
 function holding(): { readonly host: Recorder; readonly asked: () => Promise<void>; readonly answer: () => void } {
   const asked = Promise.withResolvers<void>();
   const answered = Promise.withResolvers<ScriptAnswer>();

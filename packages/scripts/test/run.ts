@@ -5,7 +5,7 @@ export const ALT = 'dbs/shop/colls/carts';
 /** For whom scripts are run where nobody else is there. */
 export const TURN = { of: 'carts' };
 
-/** A host that keeps what it is asked, and answers as it is told. */
+/** A host that records the operations that it is asked for, and answers as the test says. */
 export class Recorder implements ScriptHost {
   readonly operations: ScriptOperation[] = [];
   readonly #answer: (operation: ScriptOperation) => ScriptAnswer | Promise<ScriptAnswer>;
@@ -50,7 +50,7 @@ export function run(
   return runner.run(script(source, more), host, TURN);
 }
 
-/** What a script that goes well answers. */
+/** The body of a script that succeeds. */
 export async function bodyOf(
   runner: ScriptRunner,
   source: string,
@@ -62,7 +62,7 @@ export async function bodyOf(
   return JSON.parse(outcome.body!);
 }
 
-/** The first line of what a script comes to that does not go well. */
+/** The first line of the error of a script that fails. */
 export async function failureOf(
   runner: ScriptRunner,
   source: string,

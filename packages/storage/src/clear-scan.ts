@@ -2,7 +2,7 @@ import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ClearCondition, ClearCopy, ClearSpan, ClearValue } from '@epitaph/projections/items/clear-values.ts';
 import type { ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
 
-/** The items of a condition are sorted by birth only if there are at most so many: with more, the index saves little. */
+/** The items of a condition are sorted by birth only if there are at most this many: with more, the index saves little. */
 const MOST_BIRTHS = 20_000;
 /** For a condition of single values: how many items are read at a time for each value, and how many values there may be. */
 const WINDOW = 4_096;
@@ -18,7 +18,7 @@ export interface ClearIndex {
   firstBirths(points: ClearCondition, after: number, limit: number): MaybePromise<readonly (readonly number[])[]>;
   /** The number of items of a partition or a prefix of partition keys, counted up to a limit. */
   countNamed(scan: ItemScan, limit: number): MaybePromise<number>;
-  /** Those of some items that a scan selects, up to its limit. The births are ascending, and so are the results. */
+  /** The items among the given births that a scan selects, up to its limit. The births are ascending, and so are the results. */
   among(births: readonly number[], scan: ItemScan): MaybePromise<ItemRow[]>;
 }
 

@@ -14,7 +14,7 @@ export interface Flag {
 export type Flags = Readonly<Record<string, Flag>>;
 export type FlagValues = Readonly<Record<string, string | boolean | readonly (string | boolean)[] | undefined>>;
 
-/** What a command gets. */
+/** The arguments of a command, and where it prints. */
 export interface Invocation {
   readonly client: ManagementClient;
   readonly operands: readonly string[];

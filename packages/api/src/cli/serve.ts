@@ -338,7 +338,10 @@ function renewIdentities(identities: Identities, { identities: file }: Configura
   onHangUp(log, told, () => identities.use(readIdentities(file!)));
 }
 
-/** Otherwise the problem would be noticed at the first backup, or when a backup is needed and missing. */
+/**
+ * Warns about an unusable backup folder at the start. Otherwise the problem would be noticed at the first backup, or when a backup is
+ * needed and missing.
+ */
 async function warnIfNoBackups({ 'backup-folder': folder }: Configuration, log: Logger): Promise<void> {
   const why = folder === undefined ? undefined : await backupFolderProblem(folder);
   if (why !== undefined) log.warn(why);

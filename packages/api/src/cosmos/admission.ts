@@ -38,7 +38,7 @@ export interface Admitted {
   readonly isByToken: boolean;
 }
 
-/** What decides whether a request is let in. */
+/** The settings that decide whether a request is admitted. */
 export interface Gate {
   readonly store: StoreApi;
   /** The store for holders of a key that may only read. */

@@ -60,8 +60,8 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
     ({ statusCode, subStatusCode }) =>
       subStatusCode === wireShapes.ownerNotFound.substatus || statusCode === wireShapes.badRequest.status,
   );
-  // Then all operations are meant for the container that has the name now: what some of them did was deleted with the
-  // other.
+  // All operations are then meant for the container that has the name now. Whatever some of them did was deleted with the other container,
+  // so the request is repeated as a whole.
   if (mayBeOfAnother && (await request.isRenamed?.()) === true) throw new Refusal('container-not-found');
   const body = isHybridRow(request.body!) ? encodeResults(results) : `[${results.map(resultText).join(',')}]`;
   return {
@@ -229,9 +229,8 @@ async function runBulk(
 }
 
 /**
- * `@azure/cosmos` 4.10.1 waits for each refused operation of a bulk one after the other. If each were told its whole
- * wait, the client would wait for the sum. So each is told only how much longer its wait is than that of the one
- * before.
+ * Makes the waiting times of refused operations add up to the right one. `@azure/cosmos` 4.10.1 waits for each refused operation of a bulk
+ * request in turn, so full waiting times would add up to their sum. Instead, each operation gets only the difference from the one before.
  */
 function waitedForInTurn(results: readonly OperationResult[]): OperationResult[] {
   let waitedMs = 0;

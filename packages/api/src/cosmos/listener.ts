@@ -150,7 +150,7 @@ export function cosmosPlane({
     }
   };
 
-  // Without the guard, which is only against browsers: they don't speak direct mode.
+  // Direct mode needs no guard, because the guard is against browsers, which don't speak direct mode.
   const direct: AnswerDirect = (request, reply, bodyBytes) => {
     const asked = { ...request, socket: reply.socket };
     const exchange = begun(asked, reply, true);

@@ -64,8 +64,7 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
   const range = rangeById(container, id);
   const isFormer = isGoneFor(request, container, id);
   if (range !== undefined && !isFormer) return range;
-  // Without such an earlier container, the id is from a time before version 1 had ids of its own; a lease may have kept
-  // it.
+  // Without an earlier container of that kind, the id comes from a time before version 1 had ids of its own. A lease may have kept it.
   const isAnswered = asksAgainForEver(request) || !hadKeysHashedOtherwise(request.store, container);
   const inPlace = isAnswered && !isFormer ? rangeInPlaceOf(container, id) : undefined;
   if (inPlace === undefined) {

@@ -38,7 +38,7 @@ export function sendError(
   const message = isDamage(error)
     ? `${said} Search the server's log for the activity id: it says what must be restored.`
     : said;
-  // Of a request that isn't let in, only that is counted.
+  // Requests that are not admitted are counted together, without their operation.
   const operation =
     admitted === undefined ? 'none' : operationOf({ method, segments: admitted.target.segments, headers });
   measurements.countRequest('data', operation, shape.status);

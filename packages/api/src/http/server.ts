@@ -191,7 +191,7 @@ function limitInFlight(app: FastifyInstance, inFlight: InFlight): void {
   });
 }
 
-/** Called for a route with a schema, and there are none. */
+/** Fastify calls this for a route with a schema. There are no such routes. */
 function withoutSchemas(): never {
   throw new Error('Routes have no schemas here: what comes from outside is read with zod.');
 }

@@ -2,7 +2,7 @@
 const HELD_SECONDS = 1;
 /** The queue of refused operations holds at most this many seconds of the rate. */
 const MOST_QUEUED_SECONDS = 5;
-/** The average cost is mostly that of so many latest operations. */
+/** The average cost is mostly that of this many latest operations. */
 const LATEST_OPERATIONS = 16;
 
 /**
@@ -40,10 +40,9 @@ export class Budget {
   }
 
   /**
-   * Milliseconds until a user's operation may run; 0 if it may run now. Each refused operation waits behind those that
-   * were refused before it: with equal times all would come at once, and all but one in vain. The time is computed from
-   * the average cost of the latest operations: if it were too short, all waiting operations would come too early, and
-   * be refused again.
+   * Milliseconds until a user's operation may run; 0 if it may run now. A refused operation waits until after those that were refused
+   * before it. If all had the same waiting time, they would return together and all but one would be refused again. The queue is estimated
+   * from the average cost of the latest operations: if the estimate were too low, all of them would return too early.
    *
    * @param expected the operation's cost while no other operation's cost is known
    */
@@ -60,20 +59,20 @@ export class Budget {
     this.#balance -= requestUnits;
   }
 
-  /** Spends the cost of a finished operation, less what was already spent for it at its start. */
+  /** Charges the cost of a finished operation, less the part that was set aside at its start. */
   settle(requestUnits: number, spentAhead: number): void {
     this.spend(requestUnits - spentAhead);
     this.#typical ??= requestUnits;
     this.#typical += (requestUnits - this.#typical) / LATEST_OPERATIONS;
   }
 
-  /** What users may spend at once; negative if more was spent than there was. */
+  /** The request units that users may spend at once; negative if more was spent than there was. */
   balance(nowMs: number): number {
     this.#fill(nowMs);
     return this.#balance;
   }
 
-  /** What users left over in the last second, less what the purge has spent of it. */
+  /** The request units that users did not spend in the last second, less those that the purge has spent of them. */
   leftOver(nowMs: number): number {
     this.#fill(nowMs);
     return this.#leftOver;

@@ -38,13 +38,13 @@ export const charge = {
     rounded(2.25 + ofDocuments(examined) + (kilobytes(bytes) - 1) * 0.35 + ofWork(extraWork)),
   /** A page of the change feed: similar to reading its items. */
   changeFeed: (items: number, bytes: number): number => rounded(1 + items * 0.05 + (kilobytes(bytes) - 1) / 11),
-  /** A run of a script, besides its operations: by the milliseconds that it works. */
+  /** A run of a script, without its operations: by the milliseconds that it works. */
   script: (workedMs: number): number => rounded(1 + workedMs * 0.5),
   /** Databases, containers and everything else that is not in a container; taken from no budget. */
   metadata: 1,
   /** A read that ended in an error or found nothing new. */
   refusedRead: 1,
-  /** A query that ended in an error after it had examined so many documents, and worked so much on them. */
+  /** A query that ended in an error, after it had examined this many documents and done this much extra work on them. */
   refusedQuery: (examined: number, extraWork: number): number => rounded(1 + ofDocuments(examined) + ofWork(extraWork)),
   /** The work of a query after its last answer. */
   restOfQuery: (examined: number, extraWork: number): number => rounded(ofDocuments(examined) + ofWork(extraWork)),

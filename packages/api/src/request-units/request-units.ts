@@ -5,7 +5,7 @@ import type { PurgeBudget } from '@epitaph/projections/purge/budget.ts';
 import { charge } from './charge.ts';
 import { Budget } from './budget.ts';
 
-/** What request units are spent on. */
+/** The kinds of operations that spend request units. */
 export const requestUnitKinds = ['read', 'query', 'changeFeed', 'write', 'batch', 'purge'] as const;
 export type RequestUnitKind = (typeof requestUnitKinds)[number];
 /** The kinds that users spend on; the other one is the purge. */
@@ -26,9 +26,9 @@ export interface RequestUnitStatus {
   readonly budget: 'container' | 'database' | 'none';
   readonly serverless: boolean;
   readonly throughput: Throughput;
-  /** What users may spend at once, negative if more was spent than there was; null without a budget. */
+  /** The request units that users may spend at once; negative if more was spent than there was; null without a budget. */
   readonly available: number | null;
-  /** What users left over for the purge; null without a budget. */
+  /** The request units that users left over for the purge; null without a budget. */
   readonly leftOver: number | null;
   readonly consumed: Readonly<Record<RequestUnitKind, Consumption>>;
 }

@@ -390,7 +390,7 @@ export class Store implements StoreApi {
   setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) =>
     this.#finished(
       this.#catalog.setPolicyGrace(...args).then(async (container) => {
-        // What was about to be erased under the former grace is erased before the answer, and nothing after it.
+        // Erasures that were due under the former grace and had been begun are finished before the answer. None of them comes after it.
         await this.#purge.keptFromNow();
         return container;
       }),

@@ -136,7 +136,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
           ...(purge.recoverableUntilMs === null ? {} : { recoverableUntilMs: purge.recoverableUntilMs }),
           ...(purge.request === undefined ? {} : { erasure: purge.request }),
         };
-  /** What became of the content of this life. The life ended by itself, by a policy's start or with its container. */
+  /** The fate of the content of this life, as facts and in words. The life ended by itself, by a policy's start or with its container. */
   const contentOf = (end?: EndOfLife) => {
     if (purge !== undefined) {
       // The content may have been erased on request while something kept it after its end.
@@ -146,7 +146,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
         words: ` Its content was ${erasedInWords(purge)}${by}${restInWords(purge)}.${requestInWords(purge)}`,
       };
     }
-    // What keeps the content is told as of now. If the content was erased since, nothing keeps it.
+    // The reasons for keeping the content are given as of now. If it was erased since, there are none.
     const keeping: Keeping =
       facts.purge === undefined
         ? {
@@ -178,7 +178,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     };
   }
 
-  // What was still to come is told by the policies that were recorded by that instant.
+  // Statements about the future use the policies that were recorded by that instant.
   const known = container.timeline.filter((policy, index) => index === 0 || policy.recordedAtMs <= atMs);
   if (input.withdrawnLater !== undefined) known.push(input.withdrawnLater);
   // The recorded end counts first: a policy that was replaced within its own millisecond is in no timeline any more.
@@ -382,7 +382,7 @@ function deletedInWords(
   return `deleted at ${isoTime(atMs)}${withPartitionKey === true ? ' with all of its partition key' : ''}`;
 }
 
-/** A restore ends lives whose keys are gone. Who had ended them before was recorded after the backup, if at all. */
+/** A restore ends lives whose keys are gone. If somebody had ended them before, that was recorded after the backup, if at all. */
 const deleterInWords = (actor: string): string =>
   actor === RESTORE_ACTOR
     ? `${actor}, because its key was gone when the store was restored: destroyed by an erasure after the backup was made, or lost`

@@ -13,7 +13,7 @@ export const throughputSchema = z.discriminatedUnion('kind', [
   z.object({
     kind: z.literal('autoscale'),
     maxRequestUnitsPerSecond: z.int().min(1),
-    /** Of the auto-upgrade policy. It is kept and shown, but this store never raises the maximum. */
+    /** Part of the auto-upgrade policy. It is kept and shown, but this store never raises the maximum. */
     incrementPercent: z.int().min(0).optional(),
   }),
 ]);

@@ -51,7 +51,7 @@ export const DOCUMENT_SLOT = 0;
 /** How many calls of user-defined functions the text of a query may have. Cosmos DB allows ten. */
 const MOST_USER_CALLS = 100;
 
-/** After so many steps of matching, the time spent on the document is checked. */
+/** The time spent on the document is checked after this many steps of matching. */
 const MANY_COMPARISONS = 16 * 1024;
 
 /** Compiles the syntax tree of one query to closures, with parameters bound and all names resolved. */

@@ -64,7 +64,9 @@ function contains(array: Value, needle: Value, partial: Value = false): Value {
   return partial ? array.some((item) => matchesPartly(item, needle)) : array.some((item) => equalValues(item, needle));
 }
 
-/** Up to so many values are searched one after the other. If there are more, those that are no objects or arrays are searched in a set. */
+/**
+ * Up to this many values are searched one after the other. If there are more, those that are no objects or arrays are searched in a set.
+ */
 const FEW_NEEDLES = 8;
 
 /** ARRAY_CONTAINS_ANY and ARRAY_CONTAINS_ALL, whose values are given as arguments. */

@@ -46,7 +46,7 @@ export function boundedCharacters(value: Value): number {
   return MAX_VALUE_CHARACTERS - left;
 }
 
-/** Whether a value has at most so many characters as JSON, approximately. */
+/** Whether a value has at most this many characters as JSON, approximately. */
 export const isShort = (value: Value, characters: number): boolean => charactersLeft(value, characters) >= 0;
 
 /** The approximate number of characters of a value as JSON, up to the limit. */

@@ -28,7 +28,7 @@ export function occurrences(words: readonly string[], term: readonly string[], d
 const isSame = (distance: number, a: string, b: string): boolean =>
   distance === 0 ? a === b : isWithin(distance, a, b);
 
-/** Whether one word becomes another by inserting, removing or changing at most so many letters. */
+/** Whether one word becomes another by inserting, removing or changing at most this many letters. */
 function isWithin(distance: number, a: string, b: string, fromA = 0, fromB = 0): boolean {
   let [inA, inB] = [fromA, fromB];
   while (inA < a.length && inA - fromA < b.length - fromB && a[inA] === b[inB]) {

@@ -32,16 +32,16 @@ const CHARACTERS_PER_UNIT = 3;
 const UNITS_PER_ELEMENT = 4;
 /** The work of a call of a user-defined function, which takes some microseconds on another thread. */
 const UNITS_PER_CALL = 500;
-/** So many units of each document are free. Most queries need fewer. */
+/** This many units of each document are free. Most queries need fewer. */
 const FREE_UNITS = 1_000;
-/** The time is checked after so many steps. Must be a power of two. */
+/** The time is checked after this many steps. Must be a power of two. */
 const STEPS_PER_LOOK = 64;
-/** The time is also checked after so many units, since one step may take any number of units. */
+/** The time is also checked after this many units, since one step may take any number of units. */
 const UNITS_PER_LOOK = 8 * 1024;
 
 /** Limit for the characters of large values that exist at once while one row is made: those of 16 of the largest documents. */
 const MOST_MADE = 32 * 1024 * 1024;
-/** An element of a new array counts as so many characters. */
+/** An element of a new array counts as this many characters. */
 const CHARACTERS_PER_ELEMENT = 16;
 
 /** Limits on the work on one document. */
@@ -112,7 +112,7 @@ export class Work {
     this.#units += units;
   }
 
-  /** Counts a call of a user-defined function, with arguments of so many characters. */
+  /** Counts a call of a user-defined function whose arguments have this many characters. */
   addCall(characters: number): void {
     this.#units += UNITS_PER_CALL + (characters >> CHARACTERS_PER_UNIT);
   }
@@ -131,7 +131,7 @@ export class Work {
     this.#pass(characters >> CHARACTERS_PER_UNIT);
   }
 
-  /** Counts another evaluation of so many nodes, which were charged with their query already. */
+  /** Counts another evaluation of this many nodes, which were charged with their query already. */
   passNodes(nodes: number): void {
     this.#pass(nodes);
   }
@@ -167,7 +167,7 @@ export class Work {
   }
 }
 
-/** From so many characters on, work on a text checks the time. */
+/** Work on a text of at least this many characters checks the time. */
 const MANY_CHARACTERS = 4096;
 
 /**
@@ -201,7 +201,7 @@ export function sizeMade(value: Value): number {
   return Array.isArray(value) ? CHARACTERS_PER_ELEMENT * value.length : 0;
 }
 
-/** Counts work that takes so many units for each character of a value as JSON. */
+/** Counts work that takes this many units for each character of a value as JSON. */
 export function countWork(frame: Frame, value: Value, unitsPerCharacter: number): void {
   frame.work.add(unitsPerCharacter * charactersOf(value));
 }

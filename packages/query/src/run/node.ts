@@ -37,7 +37,7 @@ export function node(run: Compiled, inputs: readonly Node[]): Node {
   return inputs.every((input) => input.constant !== undefined) ? computed(run) : { run, constant: undefined };
 }
 
-/** An expression of constants is computed before the query runs only if each constant has at most so many characters. */
+/** An expression of constants is computed before the query runs only if each constant has at most this many characters. */
 export const FOLDED_CHARACTERS = 512;
 
 /**

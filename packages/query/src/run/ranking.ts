@@ -21,9 +21,9 @@ export interface RankStep {
 /** The usual constant of reciprocal rank fusion. */
 const RRF_CONSTANT = 60;
 
-/** If a text has at least so many words, the time is checked for each term. */
+/** If a text has at least this many words, the time is checked for each term. */
 const MANY_WORDS = 1_024;
-/** In shorter texts, a word counts as so many characters of work. */
+/** In shorter texts, a word counts as this many characters of work. */
 const CHARACTERS_PER_WORD = 8;
 
 /** Bytes that the facts of a row take for each component, including its score. */

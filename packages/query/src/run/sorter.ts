@@ -15,7 +15,7 @@ interface Entry<Row> {
 /** A limit for rows of which only the first that fit into a page are wanted. */
 export interface Room {
   readonly bytes: number;
-  /** So many rows are kept, however large they are. */
+  /** This many rows are kept, however large they are. */
   readonly leastRows: number;
 }
 

@@ -38,7 +38,7 @@ export class Memory {
     return counted;
   }
 
-  /** Says that an entry that counted as so many bytes is no longer kept. */
+  /** Says that an entry that counted as this many bytes is no longer kept. */
   release(counted: number): void {
     this.#heldBytes -= counted;
   }

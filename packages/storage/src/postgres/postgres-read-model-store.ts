@@ -33,7 +33,10 @@ const BODIES_AT_ONCE = 16;
 /** How many items one statement removes with their partition key: to remove millions at once would exceed the time limit. */
 const PARTITION_PIECE = 5_000;
 
-/** The server's estimate of the tables' sizes is first checked after so many changes, and then after so many times as many each. */
+/**
+ * The server's estimate of the tables' sizes is first checked after `first` changes, and then whenever their number has grown by the factor
+ * `apart`.
+ */
 const SIZE_LOOKS = { first: 500, apart: 10 };
 
 /** Another projector has written meanwhile, so the changes may have been applied already. */

@@ -17,7 +17,7 @@ import {
 
 /** Binds the root's wrapped key to its place, as the stream's name binds the key of a life. */
 export const ROOT = 'vault-root';
-/** A read may happen while the root is being replaced, and fail. If it fails so many times in a row, something is damaged. */
+/** A read may happen while the root is being replaced, and fail. If it fails this many times in a row, something is damaged. */
 const READ_ATTEMPTS = 4;
 
 /** The master key is not the vault's. In a running process: it was changed while the process was disconnected from the server. */

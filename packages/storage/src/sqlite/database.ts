@@ -118,7 +118,7 @@ export class UnreadableFile extends StorageUnavailable {
   override readonly isForOperator = true;
 }
 
-/** At most so many look-ups share a transaction: while it lasts, the writer can't restart its journal from the beginning. */
+/** At most this many look-ups share a transaction: while it lasts, the writer can't restart its journal from the beginning. */
 const SHARED_LOOK_UPS = 64;
 
 /** Names the file in errors of failed reads, since the remedy depends on it. */

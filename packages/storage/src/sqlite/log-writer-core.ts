@@ -35,7 +35,7 @@ export interface LogWriterOptions {
 
 /** How many ends of streams are kept in memory before they are written into the table of streams, in order of name. */
 const RECENT_STREAMS = 4_096;
-/** A group writes so many of them, or as many as it has jobs if that is more: writing all at once would delay the group. */
+/** A group writes this many of them, or as many as it has jobs if that is more: writing all at once would delay the group. */
 const INDEXED_AT_ONCE = 256;
 
 /** The last event of a stream. `last` is its position. */

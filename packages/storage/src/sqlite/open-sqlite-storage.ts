@@ -215,7 +215,7 @@ const lastOf = async (log: EventLog): Promise<RecordedEvent[]> => {
  * has keys that were destroyed since.
  */
 function assertKeysOf(events: readonly RecordedEvent[], vault: SqliteKeyVault, folder: DataFolder): void {
-  // Of a purged life, the log only has the purge.
+  // The log has only the purge of a purged life.
   const purges = events.filter(({ type }) => type === 'ItemPurged');
   const writes = events.filter((event) => isItemWrite(event));
   const missing = [...writes, ...purges].some(({ data }) => Number(data['key']) > vault.lastKeyId);

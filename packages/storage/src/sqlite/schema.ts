@@ -37,7 +37,7 @@ export const LOG_SCHEMA = `
   INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
-/** So many of the last events of a log in the folder are used to find out whether the vault is an older copy. */
+/** This many of the last events of a log in the folder are used to find out whether the vault is an older copy. */
 export const JUDGED_EVENTS = 1_000;
 
 /** How many spare keys a batch has. */

@@ -12,7 +12,7 @@ import { livesIn } from './written-lives.ts';
 
 /** A batch is sealed for this name, instead of the name of a life's stream. No stream has this name. */
 const NOBODYS = 'spare keys';
-/** Batches are settled at least once in so many positions. This limits how many events are read after a crash. */
+/** Batches are settled at least once in this many positions. This limits how many events are read after a crash. */
 const STALE_AFTER = 250_000;
 
 /** Keys with consecutive ids that were stored in one piece, before they had lives. */

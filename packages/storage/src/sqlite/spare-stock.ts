@@ -14,7 +14,7 @@ interface SpareBatch {
 
 interface SpareStockOptions {
   readonly writer: Writer;
-  /** Reserves so many consecutive key ids, and returns the first. */
+  /** Reserves this many consecutive key ids, and returns the first. */
   readonly takeNumbers: (count: number) => number;
   /** Called with the ids of spare keys that were taken and have rows of their own now. */
   readonly onSettled: (keyIds: readonly number[]) => void;

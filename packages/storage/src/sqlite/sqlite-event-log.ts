@@ -63,7 +63,7 @@ interface Signposts {
 
 /** How many streams' last events are kept in memory. Large ones count as several; those of scripts contain the script's text. */
 const LAST_EVENTS = 40_000;
-/** An event counts once more for each so many characters of its text. Most events have fewer. */
+/** An event counts once more for every {@link LARGE_TEXT} characters of its text. Most events have fewer. */
 const LARGE_TEXT = 512;
 
 /** A stream's last event, without its body. */

@@ -198,8 +198,8 @@ export class SqliteItemsReader implements ItemsReader {
   }
 
   /**
-   * Whether the part has at least so many items. They are not counted again for each page, since that would take as long as the
-   * page itself. So the answer may be outdated after many items have gone; then a page takes longer, but is still correct.
+   * Whether the part has at least this many items. They are not counted again for each page, since that would take as long as the page
+   * itself. So the answer may be outdated after many items have gone; then a page takes longer, but is still correct.
    */
   #hasMany(part: string, items: number, countUpToItems: () => unknown): boolean {
     const known = this.#sizes.get(part);

@@ -37,7 +37,7 @@ export class SqliteItemsSnapshots {
   /** Called when the last one has been closed. */
   #lastClosed: (() => void) | undefined;
   #gap: Promise<void> | undefined;
-  /** What the writer erases at the moment. */
+  /** The writer's erasure in progress. */
   #erasing: Promise<void> | undefined;
   /** Whether a snapshot that is still open may have kept the writer from erasing everything. */
   #isJournalLeft = false;

@@ -33,7 +33,7 @@ import { StorageFault, type Writer } from './writer.ts';
 const CACHE_SIZE = 50_000;
 /** How many keys one job of the writer destroys. */
 const DESTROYED_AT_ONCE = 32;
-/** Destroying so many keys takes the writer as long as a small write, not counting the syncs of the whole group. */
+/** Destroying this many keys takes the writer as long as a small write, not counting the syncs of the whole group. */
 const KEYS_A_WRITE = 4;
 /** Name of a secret that only the right master key opens. */
 export const MASTER_KEY_CHECK = 'master-key-check';

@@ -38,7 +38,7 @@ const FEW_ITEMS = 1_000;
 /** How many ended lives are read before yielding to other work if some ends are not recorded yet. This takes about as long. */
 const ENDED_AT_ONCE = 5_000;
 
-/** The name filter is filled bit by bit: each new item causes so many more names to be read, until all are. */
+/** The name filter is filled bit by bit: each new item causes this many more names to be read, until all are. */
 const NAMES_AT_ONCE = 32;
 
 const nameOf = ({ container, partitionKey, id }: Omit<LifeName, 'life'>): string =>

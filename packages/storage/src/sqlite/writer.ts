@@ -4,7 +4,7 @@ import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 
 /** The next group takes this share of the waiting jobs. */
 const GROUP_SHARE = 1 / 2;
-/** A group takes at least so many of the waiting jobs. */
+/** A group takes at least this many of the waiting jobs. */
 const MIN_GROUP = 32;
 /** While clients write too, background jobs fill a group up to this weight. It limits how long a client's job waits for them. */
 const SHARED_GROUP = 32;
@@ -12,7 +12,7 @@ const SHARED_GROUP = 32;
 const QUIET_GROUP = 256;
 /** A group always takes background jobs of this weight, so that the purge continues under any load. */
 const LEAST_ROOM = 8;
-/** Clients count as writing for so many groups after their last job. */
+/** Clients count as writing for this many groups after their last job. */
 const SHARED_GROUPS = 32;
 /** How many outcomes are reported before others get a turn: their callers go on at once, and must not delay everything else. */
 const TOLD_AT_ONCE = 32;
@@ -39,7 +39,7 @@ export type JobOutcome =
 /** A failure, as plain data. */
 interface Failure {
   readonly fault: string;
-  /** What the operator should do, if that is known. */
+  /** The operator's remedy, if it is known. */
   readonly remedy?: string | undefined;
 }
 
@@ -54,7 +54,7 @@ export interface WriterCore {
 export class StorageFault extends StorageUnavailable {
   override readonly name: string = 'StorageFault';
   override readonly isForOperator = true;
-  /** What failed, without what to do about it. */
+  /** The fault, without the remedy. */
   readonly fault: string;
 
   constructor({ fault, remedy }: Failure) {

@@ -80,16 +80,16 @@ export interface CatalogApi {
   createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>>;
   deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
   /**
-   * Makes sure that a name that this node does not know is unknown everywhere: another node may have given it a moment
-   * ago. Without names, makes sure that a list leaves none out. Undefined when there is nothing to wait for.
+   * Makes sure that a name which this node does not know is unknown everywhere, because another node may have created it a moment ago.
+   * Without names, makes sure that a list is complete. Undefined if there is nothing to wait for.
    *
-   * @param isSure also makes sure that what has the name here still has it, and has its own present state: another node
-   *   may have deleted it and given the name again
+   * @param isSure also makes sure that the resource which has the name here still has it, and that its state here is current: another node
+   *   may have deleted it and created another one of that name
    */
   settleNames(database: string | undefined, container: string | undefined, isSure?: boolean): Promise<void> | undefined;
   /**
-   * Remembers what has a name now. The returned function checks on all nodes whether something else has the name by
-   * then. Undefined when there is only one node.
+   * Remembers which resource has a name now. The returned function checks on all nodes whether another resource has the name by then.
+   * Undefined if there is only one node.
    */
   whoHas(database: string | undefined, container: string | undefined): (() => Promise<boolean>) | undefined;
   listContainers(database: string): readonly ContainerState[];

@@ -333,7 +333,7 @@ export class CatalogCommands {
 
   #changeByRid(caller: Caller, rid: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
     return this.#parts.containerOrder.run(rid, async () => {
-      // What a change makes expire is counted with the policies and the brake that any node has set.
+      // The items that a change makes expire are counted with the policies and the brake of all nodes, so the catalog must be current.
       await this.#parts.confirmCatalog(0);
       const container = this.#parts.catalog.containerByRid(rid)!;
       const policyDelayMs = this.#policyDelayMs;

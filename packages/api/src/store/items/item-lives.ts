@@ -139,7 +139,7 @@ export async function endWhatIsOver(
   const { position } = await lastBeforeItLeft(ports.log, container, partitionKey, write);
   const command = recordOfEnd(container, { partitionKey, position }, dueBy);
   const handled = await handleLife(ports, context, stream, life, () => ({ kind: 'command', command }));
-  // Otherwise a change of the container in the same millisecond could give another reason for the end.
+  // A later change of the container must begin after this millisecond. Otherwise it could give another reason for the end.
   if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);
   return handled.position;
 }

@@ -25,14 +25,14 @@ export interface BackupParts {
   readonly source: BackupSource | undefined;
   /** For a store without a source, whose log serves as the ledger: the end of what it says about destroyed keys. */
   readonly ledgerHead?: (() => Promise<LedgerHead>) | undefined;
-  /** Where backups may be written: below one folder, or wherever a request says. Nowhere when not given. */
+  /** Where backups may be written: below one folder, or wherever a request says. No backups if not given. */
   readonly into?: { readonly below: string } | 'anywhere' | undefined;
 }
 
 /** Lives that were ended because their keys are destroyed. */
 interface Ended {
   readonly livesEnded: number;
-  /** Streams of those that ended with their containers. */
+  /** Streams of the lives that ended with their containers. */
   readonly abandoned: readonly string[];
 }
 

@@ -364,7 +364,7 @@ export class Holds {
       seconds,
       reason,
     });
-    // What was about to be erased before the window existed is erased before the answer, and nothing of it after.
+    // Erasures that were due without the window and had been begun are finished before the answer. None of them comes after it.
     await this.#purge.keptFromNow();
     return this.#state(container);
   };
@@ -418,7 +418,7 @@ export class Holds {
       const inForce = await this.#floorInVault(rid);
       const mayCome = inForce > floorSeconds && this.#retries.isOpen(floorKey(rid));
       const isRight = inForce === floorSeconds || mayCome;
-      // Only if the floor is still as it was read: one that another node has set since may be acknowledged by now.
+      // The floor is only set if it is still the one that was read: one that another node has set since may be acknowledged by now.
       if (!isRight) await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds, { from: inForce });
       if (!isRight && floorSeconds < inForce) this.#lookAgain(container);
       await this.#parts.confirmCatalog(0);

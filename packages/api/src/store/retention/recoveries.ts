@@ -260,7 +260,7 @@ export class Recoveries {
     const { life, stream } = source;
     const { log } = this.#parts.ports;
     const last = await this.#lastWriteOf(this.#parts.catalog.containerByRid(rid)!.state, source);
-    // Of an erased life there is no write to return.
+    // An erased life has no write to return.
     const isOther = last !== undefined && revision !== undefined;
     const write = isOther ? await writeOf(log, stream, revision) : last;
     if (last !== undefined && write === undefined) {
