@@ -345,7 +345,7 @@ describe('a restore', () => {
     mkdirSync(disk.path);
     disk.mountOrSkip(context, 16);
     try {
-      // Without the journals that other tests leave when they open the copies.
+      // Journals are left out: other tests leave some when they open the copies.
       const filter = (file: string) => !/-(?:wal|shm)$/.test(file);
       for (const part of ['log', 'vault']) {
         cpSync(join(backup, part), join(disk.path, part), { recursive: true, filter });

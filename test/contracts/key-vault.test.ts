@@ -47,7 +47,7 @@ describe('the SQLite key vault while it is copied', () => {
   it.each([
     { whose: 'its folder’s log', logElsewhere: undefined },
     {
-      // Without spare keys, because the copy would wait for these.
+      // There are no spare keys here, because the copy would wait for them.
       whose: 'a log on a server',
       logElsewhere: {
         id: 'l',

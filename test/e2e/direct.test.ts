@@ -225,7 +225,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(created.tokens.get(ANSWER.rangeId)?.toString()).toBe('0');
     const lsn = Number(created.tokens.get(ANSWER.lsn));
     expect(lsn).toBeGreaterThan(0);
-    // Without the range, because the client adds it.
+    // The token has no range, because the client adds it.
     expect(created.tokens.get(ANSWER.sessionToken)?.toString()).toBe(`-1#${lsn}`);
     expect(created.tokens.get(ANSWER.charge)).toBeGreaterThan(1);
     const etag = created.tokens.get(ANSWER.etag)!.toString();

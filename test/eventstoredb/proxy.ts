@@ -18,7 +18,7 @@ export class Proxy {
   }
 
   static async to(port: number, host = '127.0.0.1'): Promise<Proxy> {
-    // Otherwise a small packet waits for 40 ms until the one before it is acknowledged.
+    // With Nagle's algorithm, a small packet would wait for 40 ms until the one before it is acknowledged.
     const server = createServer({ noDelay: true });
     const proxy = new Proxy(server, { host, port });
     server.on('connection', (socket) => proxy.#carry(socket));

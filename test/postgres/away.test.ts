@@ -96,7 +96,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a database user without the needed
     const words =
       /^epitaph: PostgreSQL refuses a right that the store needs: permission denied for .*\. Grant it to the user; docs\/servers\.md lists the rights\.\n$/;
     const refused = { code: 2, stdout: '', stderr: expect.stringMatching(words) as string };
-    // Without a vault, and with a vault of another user.
+    // First there is no vault, then one of another user.
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
     await makeVault();
     expect(await epitaph(serveArgs, variables)).toEqual(refused);

@@ -84,7 +84,7 @@ class FileWorld {
   filesWith(bytes: Buffer): string[] {
     const half = Math.floor(bytes.length / 2);
     const parts = [bytes, bytes.subarray(0, half), bytes.subarray(-half)];
-    // As they are, and as text in the form of the client protocol or a log.
+    // Each part as it is, and as text in the form of the client protocol or a log.
     const forms = parts.flatMap((part) => [part, Buffer.from(part.toString('hex'))]);
     return this.server
       .files()

@@ -15,7 +15,7 @@ export function formsOf(text: string): Map<string, Buffer> {
   ]);
   for (const encoding of ['base64', 'base64url'] as const) {
     for (let offset = 0; offset < 3; offset++) {
-      // Without the characters at both ends, which depend on the neighbouring bytes.
+      // The characters at both ends are left out, because they depend on the neighbouring bytes.
       const coded = Buffer.concat([Buffer.alloc(offset), plain])
         .toString(encoding)
         .replaceAll('=', '');

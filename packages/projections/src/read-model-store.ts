@@ -197,8 +197,8 @@ export interface RowCondition {
 }
 
 /**
- * Of the items whose `_ts` is after `after` and up to `upTo`, in seconds: the one with `behind` others before it,
- * counted from an end.
+ * Selects one of the items whose `_ts` is after `after` and up to `upTo`, in seconds: the one that has `behind` others before it, counted
+ * from one end of that order.
  */
 export interface PlaceInTime {
   readonly after: number;

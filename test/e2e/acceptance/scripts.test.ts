@@ -537,7 +537,7 @@ describe('a stored procedure', () => {
         ['b', 2],
       ]);
       await both(3);
-      // What was in an erased item can't be shown any more. So the script is run again.
+      // The content of an erased item can't be shown any more, so the script is run again.
       const erases = async () => {
         await deletes();
         await world.purge();

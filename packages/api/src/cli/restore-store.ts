@@ -84,7 +84,7 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
       );
     }
     if (!(error instanceof StorageUnavailable)) throw error;
-    // Without the advice in the message, which is for a running store.
+    // The message's advice is for a running store, so only the fault itself is shown.
     const fault = (error instanceof StorageFault ? error.fault : error.message).replace(/\.$/, '');
     const [message, cause] = [`The restore failed: ${fault}. The unfinished store was removed.`, { cause: error }];
     throw error.isForOperator ? new UnusableFile(message, cause) : new StorageUnavailable(message, cause);

@@ -371,7 +371,7 @@ function rangesOfQuery({ pushdown }: QueryPlan, store: StoreApi, container: Cont
   const apart: QueryRange[] = [];
   for (const range of ranges.toSorted((one, other) => (one.min < other.min ? -1 : one.min > other.min ? 1 : 0))) {
     const last = apart.at(-1);
-    // Of keys with the same hash, one range is enough.
+    // Several keys may have the same hash, for which one range is enough.
     if (last === undefined || range.min > last.max) apart.push(range);
   }
   return apart;

@@ -193,8 +193,8 @@ function addSpecial(headers: IncomingHttpHeaders, tokens: Tokens, { method }: Op
   const match = textOf(tokens, TOKENS.match);
   if (match !== undefined) headers[method === 'GET' ? 'if-none-match' : 'if-match'] = match;
   const level = CONSISTENCY_LEVELS[numberOf(tokens, TOKENS.consistencyLevel) ?? -1];
-  // Of resources other than items, clients ask their replicas at the strongest level, whatever the account's is. Here
-  // there is one answer.
+  // For resources other than items, clients ask their replicas at the strongest level, whatever the account's level is. Here there is one
+  // answer, so that level is ignored.
   if (level !== undefined && kind === 'docs') headers['x-ms-consistency-level'] = level;
   const strategy = READ_CONSISTENCY_STRATEGIES[numberOf(tokens, TOKENS.readConsistencyStrategy) ?? 0];
   if (strategy !== undefined) headers['x-ms-cosmos-read-consistency-strategy'] = strategy;

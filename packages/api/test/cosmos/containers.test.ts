@@ -445,7 +445,8 @@ describe('a container', () => {
     },
   );
 
-  // With such a value the .NET client can't use the container, nor list those of its database: it reads names of its own.
+  // The .NET client knows only its own names. With another value it can use neither the container nor the list of its database's
+  // containers.
   test.each([
     [
       { conflictResolutionPolicy: { mode: 'Nope' } },

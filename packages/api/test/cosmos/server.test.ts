@@ -639,7 +639,7 @@ describe('the server', () => {
     const port = await listening(testServer());
     const start = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
     const settings = '\0\0\0\u0004\0\0\0\0\0';
-    // With a setting whose bytes look like another frame.
+    // A frame with a setting whose bytes look like another frame.
     const oneSetting = '\0\0\u0006\u0004\0\0\0\0\0\0\0\u0001\u0001\0\0';
     const request = '\0\0\u0001\u0001\u0005\0\0\0\u0001\u0082';
     for (const pieces of [
@@ -968,7 +968,7 @@ describe('the server', () => {
   test('does not answer unreadable input in the middle of another answer', async () => {
     const { port, ask, hungUp } = await manyLargeItems({});
     const socket = connect(port, '127.0.0.1').pause();
-    // With a body that is ignored, and that is never ended correctly.
+    // The request has a body that is ignored, and that is never ended correctly.
     socket.write(`${ask.slice(0, -2)}transfer-encoding: chunked\r\n\r\n`);
     await sleep(300);
     socket.write('no http at all\r\n');
@@ -1042,7 +1042,7 @@ describe('the server', () => {
     }
     const ended = sockets.map((one) => once(one.resume(), 'close'));
     for (const one of sockets) one.write('x'.repeat(50_000));
-    // Long before any of them would time out.
+    // This is long before any of them would time out.
     expect(await Promise.race([...ended, sleep(10_000)])).toBeDefined();
     for (const one of sockets) one.destroy();
     await vi.waitFor(async () => expect((await large()).status).not.toBe(429));

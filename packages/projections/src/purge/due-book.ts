@@ -32,7 +32,7 @@ export class DueBook {
     this.#heldUntil.clear();
   }
 
-  /** What keeps lives in a container may be gone, so the container is looked at again. */
+  /** Must be called if the reason for which lives in a container are kept may be gone, so that the container is looked at again. */
   lookAgain(container: ContainerNumber): void {
     this.#changed(container);
   }

@@ -155,7 +155,7 @@ export class HeldLives {
    * @param look taken before the lives were looked up
    */
   asked(container: ContainerNumber, kind: HeldKind, lives: readonly AskedLife[], look: Look): void {
-    // What kept them may have been removed since.
+    // The reason for which they were kept may have been removed since.
     if (look.forgotten !== this.#forgotten) return;
     const isSure = look.changes === this.#changes;
     let stretch: Stretch | undefined;

@@ -451,7 +451,7 @@ export class PurgeRunner {
       await this.#options.confirmCatalog?.();
       // A large backlog takes hours, so this is read again in each round.
       const [, isCompleted] = await allDone([this.#control.refresh(), this.#runs.wasCompleted(run)]);
-      // Nobody looks for what is left in the log of lives that were purged under a completed run.
+      // Nobody looks for the log's remains of lives that were purged under a completed run.
       if (isCompleted) {
         await this.#executor.truncations.done();
         candidates = run = await this.#runs.open();

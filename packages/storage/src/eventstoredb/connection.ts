@@ -161,7 +161,7 @@ export class Connection extends Client {
           } catch (error) {
             reject(error);
           }
-          // With a filter the server goes on to search for one event more than requested. The call is neither awaited nor cancelled:
+          // With a filter, the server continues to search for one event more than requested. The call is neither awaited nor cancelled:
           // servers take many cancelled calls for an attack, and close the connection.
           if (taken.length === maxCount) resolve(taken);
         },

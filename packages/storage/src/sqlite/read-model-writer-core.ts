@@ -175,7 +175,7 @@ export class ReadModelWriterCore implements WriterCore {
   }
 
   close(): void {
-    // Otherwise SQLite empties the journal when it closes the file, and does not wipe the gaps.
+    // Otherwise SQLite would empty the journal itself when it closes the file, without wiping the gaps.
     if (this.#gaps !== undefined) this.#emptyJournal();
     this.#database.close();
     this.#gaps?.close();

@@ -47,7 +47,7 @@ export interface DisappearanceFilter extends Period {
   readonly limit: number;
 }
 
-/** What an item held at an earlier instant or revision. */
+/** The content of an item at an earlier instant or revision. */
 export interface PastContent {
   readonly life: number;
   readonly revision: number;

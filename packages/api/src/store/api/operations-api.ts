@@ -78,7 +78,7 @@ export interface BackupRequest {
 export interface TakenBackup {
   readonly id: string;
   readonly folder: string;
-  /** Without the log if that is on a server. */
+  /** The parts of the backup. The log is not among them if it is on a server. */
   readonly parts: readonly ('log' | 'vault')[];
   readonly takenAtMs: number;
   readonly logPosition: number;

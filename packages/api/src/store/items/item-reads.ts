@@ -63,10 +63,7 @@ export class ItemReads {
     return shown;
   }
 
-  /**
-   * What a visible item held at an instant or at a revision of its life. Its key exists for as long as the item is
-   * visible.
-   */
+  /** The content of a visible item at an instant or at a revision of its life. Its key exists for as long as the item is visible. */
   readonly contentAt: HistoryApi['contentAt'] = async (
     container,
     id,
