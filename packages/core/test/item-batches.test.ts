@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { ItemRequest } from '@epitaph/core/item/handle.ts';
+import type { ItemIntent, ItemRequest } from '@epitaph/core/item/handle.ts';
 import { handleItems, type ItemsHandled, type ItemsRequest } from '@epitaph/core/item/handle-items.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -206,6 +206,34 @@ describe('commands on several items', () => {
       stores[stored]!();
     }
     expect(await under).toMatchObject({ kind: 'done', position: 4 });
+  });
+
+  it('are appended not after the earliest of the times until which they may be', async () => {
+    const world = new BatchWorld();
+    const until = (item: string, notAfterMs?: number): ItemRequest => {
+      const { command } = world.write(item, 'upsert');
+      return { ...world.step(item, async (...at) => ({ ...(await command(...at)), notAfterMs }) as ItemIntent) };
+    };
+    const told: (number | undefined)[] = [];
+    const log = new Proxy(world.log, {
+      get(target, name): unknown {
+        if (name !== 'append') return Reflect.get(target, name).bind?.(target) ?? Reflect.get(target, name);
+        return (...[appends, options]: Parameters<EventLog['append']>) => {
+          told.push(options?.notAfterMs);
+          return target.append(appends, options);
+        };
+      },
+    });
+    for (const times of [
+      [7, 5],
+      [5, 7],
+      [undefined, 5],
+      [5, undefined],
+      [undefined, undefined],
+    ]) {
+      done(await world.run([until('a', times[0]), until('b', times[1])], { log }));
+    }
+    expect(told).toEqual([5, 5, 5, 5, undefined]);
   });
 
   it('return the position of each life’s first event in the append, and the birth of each new life', async () => {

@@ -152,6 +152,19 @@ describe('a life', () => {
     expect(tail.map(({ type }) => type)).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
+  it('of which the log has lost all writes ends with what is left of it', async () => {
+    const life = await new Life().written(2, 'ItemDeleted');
+    await life.log.truncateStream(STREAM, 2);
+    const readLast = life.log.readLast.bind(life.log);
+    let reads = 0;
+    life.log.readLast = (stream) => {
+      if (++reads > 2) throw new Error('it is read again and again');
+      return readLast(stream);
+    };
+    const tail = await lifeTail(life.log, STREAM);
+    expect(tail.map(({ type }) => type)).toEqual(['ItemDeleted']);
+  });
+
   it('has at an instant the last write up to then, including that very millisecond', async () => {
     const { log } = await new Life().written(5);
     log.readStream = (stream, part) => {

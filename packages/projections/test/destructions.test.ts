@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import { ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
+import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { Destructions } from '../src/purge/destructions.ts';
 
 const context: CommandContext = {
@@ -22,6 +22,14 @@ describe('the count of a vault’s destructions', () => {
     for (const count of [3, 3, 2, 5]) await destructions.record(context, count);
     expect(await destructions.recorded()).toBe(5);
     expect(log.readAll(0, 10).map(({ data }) => data)).toEqual([{ count: 3 }, { count: 5 }]);
+  });
+
+  it('is missing in a vault that has counted fewer, which is then refused', async () => {
+    const { destructions } = withLog();
+    const counting = (count: number) => Object.assign(new MemoryKeyVault(), { destructions: async () => count });
+    await destructions.record(context, 3);
+    await expect(destructions.assertIn(counting(2))).rejects.toThrow(/older copy than the event log.*epitaph restore/);
+    for (const vault of [counting(3), counting(4), new MemoryKeyVault()]) await destructions.assertIn(vault);
   });
 
   it('has a head that is found only in a log with the same record of it', async () => {

@@ -29,6 +29,10 @@ class Rows {
   readonly ended = new Set<number>();
   readonly looks: number[] = [];
   deadlines: { readonly ts: number | null; readonly due: number | null } = { ts: null, due: null };
+  items: readonly unknown[] = [];
+  unrecorded: readonly unknown[] = [];
+  /** Whether expiries can be paid for now. */
+  paid = true;
   isOver = false;
   /** The number of questions asked. */
   asked = 0;
@@ -39,7 +43,8 @@ class Rows {
       this.asked += 1;
       return this.deadlines;
     },
-    allItems: () => [],
+    allItems: () => this.items,
+    unrecordedEnds: () => this.unrecorded,
     containersWithContent: () => [...this.ended],
     endedLives: async (container: number, { byPolicyStart }: { byPolicyStart: boolean }) => {
       this.asked += 1;
@@ -52,9 +57,11 @@ class Rows {
   } as unknown as ReadModelStore;
 
   constructor(containers: number) {
-    for (let number = 1; number <= containers; number++) {
-      this.catalog.put({ kind: 'container', number, state: stateOf(number) });
-    }
+    for (let number = 1; number <= containers; number++) this.change(number, {});
+  }
+
+  change(number: number, more: Partial<ContainerState>): void {
+    this.catalog.put({ kind: 'container', number, state: stateOf(number, more) });
   }
 
   next(book: DueBook, nowMs = NOW_MS): Promise<number> {
@@ -62,7 +69,7 @@ class Rows {
       () => this.store,
       () => this.catalog,
       nowMs,
-      { paidFor: () => true, isOver: () => this.isOver },
+      { paidFor: () => this.paid, isOver: () => this.isOver },
     );
   }
 }
@@ -222,6 +229,9 @@ describe('the book of what is due for the purge', () => {
     book.observe([change], rows.catalog);
     await rows.next(book);
     expect(rows.looks).toEqual(Array.from({ length: 25 }, (_, index) => 2 * index + 1));
+    book.observe([{ kind: 'database', number: 99, state: { ...state, status: 'live' } }], rows.catalog);
+    await rows.next(book);
+    expect(rows.looks.length).toBe(25);
   });
 
   it.each([
@@ -243,6 +253,106 @@ describe('the book of what is due for the purge', () => {
     book.markAll();
     expect(await rows.next(book)).toBe(NOW_MS + afterSeconds * 1000);
     expect(rows.asked).toBe(3);
+  });
+
+  it.each([
+    // An item without a ttl that expired, or did not, before the policy of 100 seconds ended 10 seconds ago.
+    [null, { ts: -111, due: null }, 0],
+    [null, { ts: -110, due: null }, Number.POSITIVE_INFINITY],
+    [null, { ts: null, due: -11 }, 0],
+    [null, { ts: null, due: -10 }, Number.POSITIVE_INFINITY],
+    [-1, { ts: -50, due: null }, Number.POSITIVE_INFINITY],
+    [-1, { ts: -50, due: 7 }, 7],
+  ] as const)(
+    'has due what an earlier policy has expired, with %s now: %j',
+    async (defaultTtl, deadlines, afterSeconds) => {
+      const rows = new Rows(1);
+      const [first] = stateOf(1).timeline;
+      rows.change(1, { timeline: [first!, { ...first!, fromMs: NOW_MS - 10_000, defaultTtl, version: 2 }] });
+      const from = (seconds: number | null) => (seconds === null ? null : NOW_MS / 1000 + seconds);
+      rows.deadlines = { ts: from(deadlines.ts), due: from(deadlines.due) };
+      const book = new DueBook();
+      book.markAll();
+      expect(await rows.next(book)).toBe(NOW_MS + afterSeconds * 1000);
+    },
+  );
+
+  it('leaves overdue expiries until they are paid for, but not those that are still to come', async () => {
+    const rows = new Rows(1);
+    const book = new DueBook();
+    rows.paid = false;
+    for (const [due, next] of [
+      [-1, Number.POSITIVE_INFINITY],
+      [1, NOW_MS + 1_000],
+    ] as const) {
+      rows.deadlines = { ts: null, due: NOW_MS / 1000 + due };
+      book.markAll();
+      expect(await rows.next(book)).toBe(next);
+    }
+  });
+
+  it('keeps ended lives for the longest of recovery, feed and grace, and those of a deleted container for none', async () => {
+    const feed = { changeFeedPolicy: { retentionDuration: 5 } } as unknown as ContainerState['definition'];
+    const retention = (recoveryWindowSeconds: number) => ({ ...initialRetention, recoveryWindowSeconds });
+    const gone = { status: 'deleted', deletedAtMs: NOW_MS } as const;
+    for (const [more, seconds] of [
+      [{ retention: retention(10) }, 10],
+      [{ definition: feed, retention: retention(10) }, 360],
+      [{ definition: feed, retention: retention(1_000) }, 1_000],
+      // Nothing has ended by the start of a policy.
+      [{ policyGraceSeconds: 50 }, 0],
+      [{ ...gone, definition: feed, retention: retention(1_000) }, 0],
+    ] as const) {
+      const rows = new Rows(1);
+      rows.change(1, more);
+      rows.ended.add(1);
+      const book = new DueBook();
+      book.markAll();
+      expect(await rows.next(book)).toBe(NOW_MS - 1 + seconds * 1000);
+    }
+  });
+
+  it('has a deleted container due while it has items, and a delete by partition key while it is not completed', async () => {
+    const rows = new Rows(1);
+    const book = new DueBook();
+    const next = () => {
+      book.mark([1]);
+      return rows.next(book);
+    };
+    const partitionKeyDeletes = [{}] as unknown as ContainerState['partitionKeyDeletes'];
+    rows.change(1, { partitionKeyDeletes });
+    expect(await next()).toBe(NOW_MS);
+    rows.change(1, { partitionKeyDeletes, status: 'deleted', deletedAtMs: NOW_MS });
+    expect(await next()).toBe(Number.POSITIVE_INFINITY);
+    rows.unrecorded = [{}];
+    expect(await next()).toBe(NOW_MS);
+    rows.items = [{}];
+    expect(await next()).toBe(0);
+  });
+
+  it('forgets what was due in a container that has no content any more', async () => {
+    const rows = new Rows(1);
+    rows.change(1, { status: 'deleted', deletedAtMs: 1 });
+    rows.ended.add(1);
+    const book = new DueBook();
+    book.markAll();
+    expect(await rows.next(book)).toBe(NOW_MS - 1);
+    rows.ended.clear();
+    book.markAll();
+    expect(await rows.next(book)).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  it('may have ended lives in a container until a look has found none', async () => {
+    const rows = new Rows(1);
+    const book = new DueBook();
+    book.mark([1]);
+    expect(book.mayHaveEnded(1)).toBe(true);
+    await rows.next(book);
+    expect(book.mayHaveEnded(1)).toBe(false);
+    rows.ended.add(1);
+    book.mark([1]);
+    await rows.next(book);
+    expect(book.mayHaveEnded(1)).toBe(true);
   });
 
   it('stops looking when the answer is no longer needed', async () => {

@@ -552,6 +552,46 @@ describe('an erasure', () => {
     }
   });
 
+  it('whose record reaches the log late is continued by the next search after that, and once', async () => {
+    const lives = new Lives();
+    const append = lives.log.append.bind(lives.log);
+    const row = await lives.life('a');
+    let late: () => unknown = () => {};
+    lives.log.append = (...args) => {
+      late = () => append(...args);
+      return Promise.reject(new Error('the log is away'));
+    };
+    await expect(lives.erase([row])).rejects.toThrow('the log is away');
+    lives.log.append = append;
+    const { truncations } = lives.executor;
+    expect(await truncations.finishInDoubt(10_000)).toBe(undefined);
+    expect(lives.types('a')).toEqual(UNTOUCHED);
+    await late();
+    expect(await truncations.finishInDoubt(10_000)).toBe(undefined);
+    expect(lives.types('a')).toEqual(['ItemDeleted', 'ItemPurged']);
+    lives.log.readLast = () => {
+      throw new Error('it is looked for again');
+    };
+    expect(await truncations.finishInDoubt(10_000)).toBe(undefined);
+  });
+
+  it('removes the writes only once the read models have its record, also when that was done in vain before', async () => {
+    const lives = new Lives();
+    const row = await lives.life('a');
+    const truncate = lives.log.truncateStream.bind(lives.log);
+    const shownUpTo: number[] = [];
+    lives.log.truncateStream = async (...args) => {
+      shownUpTo.push(lives.projectedUpTo);
+      if (shownUpTo.length === 1) throw new Error('the disk is full');
+      return truncate(...args);
+    };
+    await expect(lives.erase([row])).rejects.toThrow('the disk is full');
+    lives.projectedUpTo = 0;
+    expect(await lives.executor.truncations.finishLife(row.stream, 10_000)).toBe(true);
+    const { position } = lives.log.readLast(row.stream)!;
+    expect(shownUpTo).toEqual([position, position]);
+  });
+
   it('releases the values of unique keys that the life holds, and no others', async () => {
     const lives = new Lives();
     const [own, others] = ['own', 'others'].map((hash) => uniqueKeyStream('Co1', hash));
