@@ -48,3 +48,56 @@ it('concurrent names need a secret once, and again after it was forgotten or cou
   expect(await nameOf('a')).toBe((await names)[0]);
   expect(asked.length).toBe(3);
 });
+
+/** A naming whose secrets are a byte each, by container. */
+const namingBy = (secrets: Readonly<Record<string, number>>) =>
+  new HashedItemNaming({ containerSecret: async (rid) => Buffer.alloc(32, secrets[rid]) });
+
+it('names are made from secret, partition key and id, whatever was named before', async () => {
+  const secrets: Record<string, number> = { one: 1, two: 2 };
+  const naming = namingBy(secrets);
+  const items = [
+    ['one', '["p"]', 'a'],
+    ['two', '["p"]', 'a'],
+    ['two', '["q"]', 'a'],
+    ['two', '["q"]', 'b'],
+  ] as const;
+  const itemPart = (name: string) => name.slice('item-one.12345678'.length);
+  const partitionPart = (name: string) => name.slice('item-one.'.length, -itemPart(name).length);
+  const names: string[] = [];
+  for (const item of items) {
+    const name = await naming.itemStreamPrefix(...item);
+    expect(name).toBe(await namingBy(secrets).itemStreamPrefix(...item));
+    names.push(name);
+  }
+  expect(new Set(names.map(itemPart)).size).toBe(4);
+  const partitions = names.map(partitionPart);
+  expect([...new Set(partitions)]).toEqual(partitions.slice(0, 3));
+  secrets['two'] = 3;
+  naming.forget();
+  const anew = await naming.itemStreamPrefix(...items[1]);
+  expect(anew).toBe(await namingBy(secrets).itemStreamPrefix(...items[1]));
+  expect([itemPart(anew), partitionPart(anew)]).not.toEqual([itemPart(names[1]!), partitionPart(names[1]!)]);
+});
+
+it('a partition’s items, and an item by its pseudonym, have the names that follow from the partition key', async () => {
+  const naming = namingBy({ one: 1 });
+  const name = await naming.itemStreamPrefix('one', '["p"]', 'a');
+  expect(name.startsWith(await naming.partitionStreamPrefix('one', '["p"]'))).toBe(true);
+  expect((await naming.partitionStreamPrefix('one', '["p"]')).length).toBe('item-one.12345678'.length);
+  const pseudonym = await naming.pseudonym('one', { partitionKey: '["p"]', id: 'a' });
+  expect(await naming.itemStreamPrefix('one', pseudonym.partitionKey, pseudonym.id)).toBe(name);
+  expect(await naming.partitionPseudonym('one', '["p"]')).toBe(pseudonym.partitionKey);
+});
+
+it('a value of a unique key has a name of its own in each partition and with each secret', async () => {
+  const nameOf = (secret: number, partitionKey: string, value: string) =>
+    namingBy({ one: secret }).uniqueKeyStream('one', partitionKey, value);
+  const names = await Promise.all([
+    nameOf(1, '["p"]', '1'),
+    nameOf(1, '["q"]', '1'),
+    nameOf(1, '["p"]', '2'),
+    nameOf(2, '["p"]', '1'),
+  ]);
+  expect(new Set(names).size).toBe(4);
+});
