@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerCommand, CreateContainer, ReplaceContainer } from '@epitaph/core/container/commands.ts';
 import { decideContainer } from '@epitaph/core/container/decide.ts';
 import type { ContainerEvent } from '@epitaph/core/container/events.ts';
-import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { evolveContainer, foldContainer } from '@epitaph/core/container/evolve.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
@@ -309,6 +309,40 @@ describe('deleting a container', () => {
   });
 });
 
+describe('in a container of which the log has lost events', () => {
+  const afterLoss = (from: DefaultTtl, to: DefaultTtl, policyVersion: number): ContainerEvent => ({
+    type: 'ContainerTtlChanged',
+    data: { from, to, policyVersion, effectiveFromMs: NOW_MS, afterLoss: true },
+  });
+  const change = { type: 'ChangeTtl', nowMs: NOW_MS, defaultTtl: 60, afterLoss: true, confirmed: true } as const;
+
+  it('a confirmed TTL is recorded even if it is the same, unless it is for later', () => {
+    givenContainer(created())
+      .when(change)
+      .then(afterLoss(60, 60, 2));
+    for (const over of [{ confirmed: false }, { afterLoss: false }, { effectiveFromMs: NOW_MS + 1 }]) {
+      givenContainer(created())
+        .when({ ...change, ...over })
+        .then();
+    }
+  });
+  it('it then stands for all earlier policies, and nothing is lacking any more', () => {
+    const stream = containerStream('Co1');
+    const at = (revision: number) => ({ id: `id-${revision}`, revision, occurredAtMs: NOW_MS });
+    const before = { ...foldContainer([recordedEvent(stream, created(), at(0))])!, lacksEvents: true as const };
+    const after = evolveContainer(before, recordedEvent(stream, afterLoss(60, 5, 2), at(1)));
+    expect(after.timeline).toMatchObject([{ fromMs: NOW_MS, defaultTtl: 5, version: 2 }]);
+    expect(after.lacksEvents).toBe(undefined);
+    expect(evolveContainer(before, recordedEvent(stream, ttlChanged(60, 5, 2), at(1))).lacksEvents).toBe(true);
+  });
+  it('a delete records the policy again first, so that it alone ends the items', () => {
+    const remove = { type: 'DeleteContainer', nowMs: NOW_MS, afterLoss: true } as const;
+    givenContainer(created(), ttlChanged(60, 5, 2, 10))
+      .when(remove)
+      .then(afterLoss(5, 5, 3), deleted);
+  });
+});
+
 describe("a container's state", () => {
   const stream = containerStream('Co1');
   const record = (event: ContainerEvent, revision: number, occurredAtMs: number, actor = 'key:primary') =>
@@ -524,6 +558,20 @@ describe('a scheduled TTL change', () => {
         .when({ ...replace({ defaultTtl: 30 }), nowMs })
         .then();
     }
+  });
+  it('changes the container’s etag when it takes effect', () => {
+    const later = { ...replace({ ifMatch: etagOfGiven(1), defaultTtl: 30 }), nowMs: LATER_MS };
+    givenContainer(created(), scheduled).when(later).thenRefused('precondition-failed');
+    givenContainer(created(), scheduled)
+      .when({ ...later, ifMatch: etagOfGiven(1).replace(/"$/, '.2"') })
+      .then();
+    givenContainer(created(), scheduled)
+      .when({ ...replace({ ifMatch: etagOfGiven(1) }), nowMs: LATER_MS - 1 })
+      .then();
+    // A change since then has an etag of its own.
+    givenContainer(created(), scheduled, { event: { type: 'ContainerReplaced', data: { definition } }, atMs: LATER_MS })
+      .when({ ...later, ifMatch: etagOfGiven(2) })
+      .then();
   });
   it('for a past time takes effect now', () => {
     for (const effectiveFromMs of [NOW_MS, NOW_MS - 1]) {

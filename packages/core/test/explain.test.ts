@@ -11,6 +11,8 @@ import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { ID, ItemWorld, PREFIX } from './item-world.ts';
 import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
+import { ledgerOf } from '@epitaph/core/testing/ledger.ts';
+import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
 
 const S = 1_763_722_800;
 const T0 = S * 1000;
@@ -765,6 +767,23 @@ describe('the facts of a life', () => {
         `may be kept in backups until ${isoTime(T0 + 86_400_000)}; 30 sealed bytes, which nothing opens any more, ` +
         'stayed with the event store until its next scavenge.',
     );
+  });
+
+  it('say where the ledger leaves out the times of writes', () => {
+    const entries = [0, 1, 2].map((write) => ({
+      atMs: T0 + write,
+      ttl: null,
+      operation: 'upsert' as const,
+      eventId: crypto.randomUUID(),
+      digest: sha256Base64url(`${write}`),
+    }));
+    const about = { id: ID, partitionKey: '["ann"]', cause: 'deleted', erased: 'key-destroyed', key: 2 } as const;
+    const data = { ...about, recoverableUntilMs: null, ledger: ledgerOf(entries, 2) };
+    const purged = recordedEvent(itemStream(PREFIX, 0), { type: 'ItemPurged', data }, { occurredAtMs: T0 + 5_000 });
+    expect(lifeFacts(0, [purged]).writes).toEqual([
+      { atMs: T0, ttl: null, omittedAfter: 1 },
+      { atMs: T0 + 2, ttl: null },
+    ]);
   });
 
   it('end with the partition key from the instant of its deletion, whether or not the life’s own record of that exists', async () => {

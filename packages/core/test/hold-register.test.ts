@@ -44,8 +44,9 @@ describe('a register of holds', () => {
     expect(left.find('case 4')).toBeUndefined();
     expect(before.find('case 3')).toBeUndefined();
     expect([...HoldRegister.empty]).toEqual([]);
-    const gone = before.withReleased('case 1', 9);
-    before.withPlaced(hold(4));
+    const fresh = registerOf(1, 2);
+    const gone = fresh.withReleased('case 1', 9);
+    fresh.withPlaced(hold(4));
     expect([...gone.withPlaced(hold(3))]).toEqual([released(1, 9), hold(2), hold(3)]);
   });
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { lastBeforeItLeft } from '@epitaph/core/container/partition-key-deletes.ts';
+import { lastBeforeItLeft, leftWithPartitionKey, takenAway } from '@epitaph/core/container/partition-key-deletes.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 
@@ -37,4 +37,28 @@ it('a life deleted with its partition key ends at its last write before the dele
   expect(await standsAt(['a', last.position + 1])).toBe(3);
   expect(await standsAt(['b', before(2)])).toBe(3);
   expect(await standsAt(['b', before(1)], ['a', before(0)], ['a', before(3)], ['a', last.position + 1])).toBe(2);
+});
+
+it('a life leaves with its partition key unless its own end is recorded', async () => {
+  const stream = 'item-Co1.b.0';
+  await log.append([{ stream, expectedRevision: 'no-stream', events: [event()] }]);
+  const write = log.readLast(stream)!;
+  const pending = { partitionKey: '["b"]', position: write.position + 1, atMs: 0, by: 'test' };
+  await log.append([{ stream: 'container-Co2', expectedRevision: 'no-stream', events: [event()] }]);
+  const left = async () =>
+    leftWithPartitionKey(log, { partitionKeyDeletes: [pending] }, '["b"]', log.readLast(stream)!);
+  expect(await left()).toBe(pending);
+  const deleted = newEvent(context, { type: 'ItemDeleted', data: {} }, 1);
+  await log.append([{ stream, expectedRevision: 0, events: [deleted] }]);
+  expect(await left()).toBe(undefined);
+});
+
+it('only deletes of partition keys and of the container take items away', async () => {
+  const stream = 'container-Co3';
+  const types = ['ContainerCreated', 'PartitionKeyDeleted', 'ContainerTtlChanged', 'ContainerDeleted'];
+  const events = types.map((type) => newEvent(context, { type, data: {} }, 1));
+  await log.append([{ stream, expectedRevision: 'no-stream', events }]);
+  const between = { after: 0, before: log.head() };
+  const taken = await Array.fromAsync(takenAway(log, 'Co3', between));
+  expect(taken.map(({ type }) => type)).toEqual(['ContainerDeleted', 'PartitionKeyDeleted']);
 });

@@ -46,6 +46,7 @@ describe('the preview of a TTL policy', () => {
         const atOnce = !gone && after !== undefined && after.expiredAtMs <= effectiveFromMs;
         expect(spans.atOnce.some((span) => within(times, span))).toBe(atOnce);
         const bar = spans.later.findIndex((parts) => parts.some((span) => within(times, span)));
+        expect(spans.later.filter((parts) => parts.some((span) => within(times, span))).length).toBe(bar < 0 ? 0 : 1);
         const never = spans.never.some((span) => within(times, span));
         if (gone || atOnce) {
           expect([bar, never]).toEqual([-1, false]);

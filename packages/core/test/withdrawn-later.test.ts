@@ -45,4 +45,10 @@ it('a policy scheduled at an instant counts as withdrawn later only by the recor
     isKnown: true,
   });
   expect(withdrawnBy([at + 1, scheduled(2)], [at + 2, withdrawn(2)])).toEqual({ isKnown: true });
+  // What comes after the withdrawal doesn't matter.
+  const asKnown = [
+    [at, scheduled(2)],
+    [at + 1, withdrawn(2)],
+  ] as const;
+  expect(withdrawnBy(...asKnown, [at + 2, scheduled(3)])).toEqual({ isKnown: true, version: 2 });
 });

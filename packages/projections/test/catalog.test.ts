@@ -2,6 +2,9 @@ import { expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
+import { scriptStream } from '@epitaph/core/script/stream-name.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
+import { catalogChange } from '../src/catalog/catalog-changes.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 
 it('lists the containers of a database in order of creation, without reading those of other databases', () => {
@@ -101,4 +104,20 @@ it('keeps no texts of scripts whose container is deleted, by itself or with its 
   expect(catalog.script('a', 'trigger', 'script')?.body).toBe('');
   ofDatabase('deleted');
   expect(texts()).toEqual([[''], ['']]);
+});
+
+it('does not go on with the text of a script of which an event can’t be read', () => {
+  const catalog = new Catalog();
+  const of = { databaseRid: 'Db1', containerRid: 'Co1', kind: 'trigger', name: 'stamp' } as const;
+  const stream = scriptStream('Co1Sc1');
+  const created = { type: 'ScriptCreated', data: { ...of, body: 'function old() {}' } } as const;
+  catalog.put(catalogChange(recordedEvent(stream, created), catalog)!);
+  const at = { revision: 1, position: 2 };
+  const damaged = recordedEvent(stream, { type: 'ScriptReplaced', data: { body: 7 } } as never, at);
+  const change = catalogChange(damaged, catalog)!;
+  expect(change.state).toMatchObject({ ...of, status: 'deleted', body: '' });
+  catalog.put(change);
+  const replaced = { type: 'ScriptReplaced', data: { body: 'function now() {}' } } as const;
+  const later = recordedEvent(scriptStream('Co1Sc2'), replaced, at);
+  expect(() => catalogChange(later, catalog)).toThrow(/Restore the event log/);
 });

@@ -138,6 +138,7 @@ class Lives {
     item: string,
     end: 'deleted' | 'left' | 'expired' | 'live' = 'deleted',
     uniqueKeys: readonly string[] = [],
+    { isRecovered = false } = {},
   ): Promise<EndedRow> {
     const stream = this.stream(item);
     const { key } = this.vault.createKey(stream);
@@ -152,10 +153,12 @@ class Lives {
         key: key.keyId,
         uniqueKeys: [...uniqueKeys],
       };
-      const event = recorded(this.context(ts * 1000 + this.writtenAfterMs), {
-        type: 'ItemUpserted',
-        data: { ...facts, operation: ts === 1 ? 'create' : 'patch' },
-      });
+      const event = recorded(
+        this.context(ts * 1000 + this.writtenAfterMs),
+        ts === 1 && isRecovered
+          ? { type: 'ItemRecovered', data: { ...facts, fromLife: 0 } }
+          : { type: 'ItemUpserted', data: { ...facts, operation: ts === 1 ? 'create' : 'patch' } },
+      );
       return { ...event, body: this.sealer.seal(key, stream, ts - 1, '{}') };
     });
     const expiry = {
@@ -251,6 +254,13 @@ describe('an erasure', () => {
     lives.vault.destroyKeys = (requests) => destroyed(requests).finally(() => (nowMs += 5_000));
     await lives.executor.erase([await lives.life('e')], () => nowMs);
     expect(lives.record('e').data.recoverableUntilMs).toBe(65_000);
+  });
+
+  it('records that a life began with a recovery', async () => {
+    const lives = new Lives();
+    await lives.erase([await lives.life('a', 'deleted', [], { isRecovered: true })]);
+    const writes = decodeLedger(lives.record('a').data.ledger);
+    expect(writes.map(({ operation }) => operation)).toEqual(['recover', 'patch']);
   });
 
   it('does nothing if the vault finds that the key is not due any more', async () => {
