@@ -310,20 +310,26 @@ describe('deleting a container', () => {
 });
 
 describe('in a container of which the log has lost events', () => {
-  const afterLoss = (from: DefaultTtl, to: DefaultTtl, policyVersion: number): ContainerEvent => ({
+  const afterLoss = (from: DefaultTtl, to: DefaultTtl, policyVersion: number, counted = {}): ContainerEvent => ({
     type: 'ContainerTtlChanged',
-    data: { from, to, policyVersion, effectiveFromMs: NOW_MS, afterLoss: true },
+    data: { from, to, policyVersion, effectiveFromMs: NOW_MS, ...counted, afterLoss: true },
   });
-  const change = { type: 'ChangeTtl', nowMs: NOW_MS, defaultTtl: 60, afterLoss: true, confirmed: true } as const;
+  const change = (over: object = {}): ContainerCommand => ({
+    type: 'ChangeTtl',
+    nowMs: NOW_MS,
+    defaultTtl: 60,
+    expiring: { items: 0, of: 0 },
+    confirmed: true,
+    afterLoss: true,
+    ...over,
+  });
 
   it('a confirmed TTL is recorded even if it is the same, unless it is for later', () => {
     givenContainer(created())
-      .when(change)
-      .then(afterLoss(60, 60, 2));
+      .when(change())
+      .then(afterLoss(60, 60, 2, { expiringAtOnce: { items: 0, of: 0 } }));
     for (const over of [{ confirmed: false }, { afterLoss: false }, { effectiveFromMs: NOW_MS + 1 }]) {
-      givenContainer(created())
-        .when({ ...change, ...over })
-        .then();
+      givenContainer(created()).when(change(over)).then();
     }
   });
   it('it then stands for all earlier policies, and nothing is lacking any more', () => {
@@ -560,17 +566,18 @@ describe('a scheduled TTL change', () => {
     }
   });
   it('changes the container’s etag when it takes effect', () => {
-    const later = { ...replace({ ifMatch: etagOfGiven(1), defaultTtl: 30 }), nowMs: LATER_MS };
-    givenContainer(created(), scheduled).when(later).thenRefused('precondition-failed');
+    const replaceAt = (nowMs: number, ifMatch: string) => ({ ...replace({ ifMatch, defaultTtl: 30 }), nowMs });
+    const etag = etagOfGiven(1);
+    givenContainer(created(), scheduled).when(replaceAt(LATER_MS, etag)).thenRefused('precondition-failed');
     givenContainer(created(), scheduled)
-      .when({ ...later, ifMatch: etagOfGiven(1).replace(/"$/, '.2"') })
+      .when(replaceAt(LATER_MS, etag.replace(/"$/, '.2"')))
       .then();
     givenContainer(created(), scheduled)
-      .when({ ...replace({ ifMatch: etagOfGiven(1) }), nowMs: LATER_MS - 1 })
+      .when({ ...replace({ ifMatch: etag }), nowMs: LATER_MS - 1 })
       .then();
     // A change since then has an etag of its own.
     givenContainer(created(), scheduled, { event: { type: 'ContainerReplaced', data: { definition } }, atMs: LATER_MS })
-      .when({ ...later, ifMatch: etagOfGiven(2) })
+      .when(replaceAt(LATER_MS, etagOfGiven(2)))
       .then();
   });
   it('for a past time takes effect now', () => {

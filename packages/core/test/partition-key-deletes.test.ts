@@ -59,6 +59,7 @@ it('only deletes of partition keys and of the container take items away', async 
   const events = types.map((type) => newEvent(context, { type, data: {} }, 1));
   await log.append([{ stream, expectedRevision: 'no-stream', events }]);
   const between = { after: 0, before: log.head() };
-  const taken = await Array.fromAsync(takenAway(log, 'Co3', between));
-  expect(taken.map(({ type }) => type)).toEqual(['ContainerDeleted', 'PartitionKeyDeleted']);
+  const taken: string[] = [];
+  for await (const { type } of takenAway(log, 'Co3', between)) taken.push(type);
+  expect(taken).toEqual(['ContainerDeleted', 'PartitionKeyDeleted']);
 });

@@ -113,7 +113,7 @@ it('does not go on with the text of a script of which an event can’t be read',
   const created = { type: 'ScriptCreated', data: { ...of, body: 'function old() {}' } } as const;
   catalog.put(catalogChange(recordedEvent(stream, created), catalog)!);
   const at = { revision: 1, position: 2 };
-  const damaged = recordedEvent(stream, { type: 'ScriptReplaced', data: { body: 7 } } as never, at);
+  const damaged = recordedEvent(stream, { type: 'ScriptReplaced', data: { body: 7 } }, at);
   const change = catalogChange(damaged, catalog)!;
   expect(change.state).toMatchObject({ ...of, status: 'deleted', body: '' });
   catalog.put(change);

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 import { DueBook } from '../src/purge/due-book.ts';
@@ -223,7 +224,7 @@ describe('the book of what is due for the purge', () => {
     book.markAll();
     await rows.next(book);
     rows.looks.length = 0;
-    const state = { status: 'deleted', rid: 'database 1', name: 'd', deletedAtMs: NOW_MS } as never;
+    const state = { status: 'deleted', rid: 'database 1', name: 'd', deletedAtMs: NOW_MS } as unknown as DatabaseState;
     const change = { kind: 'database', number: 99, state } as const;
     rows.catalog.put(change);
     book.observe([change], rows.catalog);
