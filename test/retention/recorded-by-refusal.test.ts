@@ -60,3 +60,58 @@ it.each([
     expect(changes).toMatchObject([{ kind: 'deleted', id: 'a', expired: true }]);
   },
 );
+
+it('what a refusal or the reads of a batch tell of others’ writes, every reader sees from then on', async () => {
+  const { store } = await openInlineStore('told-by-refusal', ({ log }) => tellLate(log));
+  await store.createDatabase(CALLER, 'd');
+  const definition = { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/n'] }] } };
+  const { resource: plain } = await store.createContainer(CALLER, 'd', 'plain', DEFINITION, null);
+  const { resource: unique } = await store.createContainer(CALLER, 'd', 'unique', definition, null);
+  const shown = (container = plain) =>
+    store.readItem(container, 'a', PK).then(
+      ({ json }) => JSON.parse(json) as unknown,
+      () => 'gone',
+    );
+  const first = { id: 'a', pk: 'p', n: 1 };
+  const second = { id: 'a', pk: 'p', n: 2 };
+  const read = { kind: 'read', id: 'a', partitionKey: PK } as const;
+  const create = { kind: 'write', operation: 'create', item: itemToWrite(first) } as const;
+
+  // Each command is decided when what came before it is recorded, and is answered before its client knows that.
+  const created = store.writeItem(CALLER, plain, 'create', itemToWrite(first));
+  await expect(store.writeItem(CALLER, plain, 'create', itemToWrite(first))).rejects.toMatchObject({
+    code: 'already-exists',
+  });
+  expect(await shown()).toEqual(first);
+  const { etag } = (await created).resource;
+
+  const replaced = store.writeItem(CALLER, plain, 'replace', itemToWrite(second));
+  await expect(store.writeItem(CALLER, plain, 'replace', itemToWrite(first), { ifMatch: etag })).rejects.toMatchObject({
+    code: 'precondition-failed',
+  });
+  expect(await shown()).toEqual(second);
+  await replaced;
+
+  const replacedAgain = store.writeItem(CALLER, plain, 'replace', itemToWrite(first));
+  expect(await store.batchItems(CALLER, plain, [read])).toMatchObject({
+    results: [{ item: { json: JSON.stringify(first) } }],
+  });
+  expect(await shown()).toEqual(first);
+  await replacedAgain;
+
+  const deleted = store.deleteItem(CALLER, plain, 'a', PK);
+  await expect(store.deleteItem(CALLER, plain, 'a', PK)).rejects.toMatchObject({ code: 'item-not-found' });
+  expect(await shown()).toBe('gone');
+  await deleted;
+
+  const createdAgain = store.writeItem(CALLER, plain, 'create', itemToWrite(first));
+  expect(await store.batchItems(CALLER, plain, [create])).toMatchObject({ refusal: { code: 'already-exists' } });
+  expect(await shown()).toEqual(first);
+  await createdAgain;
+
+  const holder = store.writeItem(CALLER, unique, 'create', itemToWrite(first));
+  const other = itemToWrite({ ...first, id: 'b' });
+  await expect(store.writeItem(CALLER, unique, 'create', other)).rejects.toMatchObject({ code: 'unique-key-taken' });
+  expect(await shown(unique)).toEqual(first);
+  await holder;
+});

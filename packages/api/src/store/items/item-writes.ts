@@ -97,6 +97,20 @@ interface TriedBatch extends DecidedBy {
 }
 
 /**
+ * The events that a command was decided on. A refusal, and a batch that only reads, tell of writes of others that may
+ * be recorded and not visible yet. Whoever is told of a write must find it in the next read, so these answers wait for
+ * its position.
+ */
+class Basis {
+  /** The last of their positions; 0 if there are none. */
+  position = 0;
+
+  add(event: RecordedEvent | undefined): void {
+    if (event !== undefined && event.position > this.position) this.position = event.position;
+  }
+}
+
+/**
  * Writes of items, alone and in batches. Each is carried out in its turn, and decided again if its item's deadline
  * passed first. On the way to an item's turn, nothing is awaited that is available synchronously, so writes of every
  * kind get their turns in the order in which they came.
@@ -235,8 +249,9 @@ export class ItemWrites {
     try {
       const shown: Shown[] = [];
       const deletedBytes: number[] = [];
+      const basis = new Basis();
       const attempt = (within: CatalogContainer) =>
-        this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done });
+        this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done, basis });
       const carryOut = () =>
         this.#parts.itemOrder.runAll(prefixes, async () => {
           for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
@@ -249,6 +264,7 @@ export class ItemWrites {
         });
       let outcome = await carryOut();
       while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
+      await this.#parts.projected(basis.position);
       const { handled, within } = outcome;
       if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
@@ -304,6 +320,7 @@ export class ItemWrites {
       readonly deletedBytes: number[];
       readonly dryRun: boolean;
       readonly done: Promise<unknown>;
+      readonly basis: Basis;
     },
   ): Promise<TriedBatch> {
     const knownAt = this.#parts.projector.position;
@@ -340,6 +357,7 @@ export class ItemWrites {
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
         command: this.#inTime(within, nameOf(operation), context.nowMs, batch.done, (state, life) => {
           reached = index;
+          batch.basis.add(life.last);
           return intent(state, life);
         }),
       };
@@ -352,6 +370,7 @@ export class ItemWrites {
         ...(hasUniqueKeys(within.state.definition)
           ? {
               holderFacts: async (partitionKey, last) => {
+                batch.basis.add(last);
                 await this.#parts.catalogCheck.assertAgrees(within.state.rid);
                 return factsFor(within, context.nowMs, partitionKey, last);
               },
@@ -450,12 +469,17 @@ export class ItemWrites {
     const named = this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
     const prefix = named instanceof Promise ? await named : named;
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    const basis = new Basis();
     try {
       // The policy and the time belong together, so both are taken when it is this command's turn.
       const attempt = async (within: CatalogContainer) => {
         const knownAt = this.#parts.projector.position;
         const context = this.#parts.command(caller);
-        const intent = intentOf(within, context.nowMs);
+        const intended = intentOf(within, context.nowMs);
+        const intent: ItemRequest['command'] = (state, life) => {
+          basis.add(life.last);
+          return intended(state, life);
+        };
         const isLikelyNew = this.#mayBeginUnseen(within, name, operation);
         const request = {
           prefix,
@@ -498,6 +522,9 @@ export class ItemWrites {
         if (!hadBegun) await this.#assertNotGone(outcome, position);
         return outcome;
       }
+    } catch (error) {
+      if (error instanceof Refusal) await this.#parts.projected(basis.position);
+      throw error;
     } finally {
       end();
     }
