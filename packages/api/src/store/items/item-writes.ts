@@ -264,8 +264,8 @@ export class ItemWrites {
         });
       let outcome = await carryOut();
       while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
-      await this.#parts.projected(basis.position);
       const { handled, within } = outcome;
+      if (!(handled.kind === 'refused' && isUnable(handled.refusal))) await this.#parts.projected(basis.position);
       if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
@@ -523,7 +523,7 @@ export class ItemWrites {
         return outcome;
       }
     } catch (error) {
-      if (error instanceof Refusal) await this.#parts.projected(basis.position);
+      if (error instanceof Refusal && !isUnable(error)) await this.#parts.projected(basis.position);
       throw error;
     } finally {
       end();
@@ -764,6 +764,9 @@ export class ItemWrites {
     return { kind: 'written', item: { ...item, ts, etag }, created: step.revision === 0 };
   }
 }
+
+/** Whether a command was given up because the store could not go on. That tells nothing of other writes. */
+const isUnable = ({ code }: Refusal): boolean => code === 'busy' || code === 'session-not-available';
 
 /** Returns undefined for a decision that reached the log too late: nothing was recorded, and it must be made again. */
 function unlessTooLate(error: unknown): undefined {
