@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
@@ -114,4 +115,37 @@ it('what a refusal or the reads of a batch tell of others’ writes, every reade
   await expect(store.writeItem(CALLER, unique, 'create', other)).rejects.toMatchObject({ code: 'unique-key-taken' });
   expect(await shown(unique)).toEqual(first);
   await holder;
+});
+
+it('a strong read finds an item that another node wrote just before its deadline, while the read waited', async () => {
+  let beforeHead: (() => Promise<unknown>) | undefined;
+  const { store, storage, clock } = await openInlineStore('read-at-deadline', ({ log }) => {
+    tellLate(log);
+    const head = log.head.bind(log);
+    log.head = async () => {
+      const position = await head();
+      await beforeHead?.();
+      return position;
+    };
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+  await store.writeItem(CALLER, container, 'create', written('a'));
+  clock.advance(59_900);
+  // This node gives up its write, so it knows nothing of it. The other node records the same.
+  const append = storage.log.append.bind(storage.log);
+  let recording: Parameters<EventLog['append']> | undefined;
+  storage.log.append = async (...args) => {
+    recording = args;
+    throw new StorageUnavailable('the log', new Error('cut off'));
+  };
+  await expect(store.writeItem(CALLER, container, 'replace', written('a'))).rejects.toThrow();
+  storage.log.append = append;
+  beforeHead = async () => {
+    beforeHead = undefined;
+    await append(...recording!);
+    clock.advance(200);
+  };
+  const { position } = await store.readItem(container, 'a', PK, 'head');
+  expect(position).toBe(await storage.log.head());
 });

@@ -6,7 +6,7 @@ import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isWhole } from '@epitaph/core/partition-key/scope.ts';
-import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import { isExpired, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import type { HistoryApi } from '../api/history-api.ts';
 import type { AtLeast, ItemSnapshot } from '../api/common.ts';
@@ -43,6 +43,7 @@ export class ItemReads {
     from?: AtLeast | ItemSnapshot,
   ): Promise<FoundItem> {
     const [atLeast, snapshot] = typeof from === 'object' ? [undefined, from] : [from, undefined];
+    const askedMs = atLeast === 'head' ? this.#parts.ports.clock.now() : undefined;
     const seen = this.#parts.seen(atLeast);
     if (seen !== undefined) await seen;
     const named = this.#parts.recordedName(container, { id, partitionKey });
@@ -53,6 +54,12 @@ export class ItemReads {
     const found = items.rows.find(within.number, name.partitionKey, name.id);
     const row = found instanceof Promise ? await found : found;
     if (row === undefined) await assertNotNameless(this.#parts, moment, name);
+    if (row !== undefined && askedMs !== undefined && isExpired(row, marks)) {
+      // The deadline passed while the read waited for the head of the log. Another node may have written the item in
+      // time, and after that head.
+      const hadExpired = isExpired(row, watermarks(within.state.timeline, askedMs));
+      if (!hadExpired) return this.read(container, id, partitionKey, from);
+    }
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const showing = this.#documents.show(within.state, row);
     const shown = showing instanceof Promise ? await showing : showing;
