@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Documents } from '@epitaph/api/store/items/documents.ts';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
@@ -98,5 +99,23 @@ describe('a query that filters', () => {
     expect((await ask(sql, 100)).rows).toEqual(['i1500', 'i1600']);
     await write(1_500, 0);
     expect((await ask(sql, 100)).rows).toEqual(['i1600']);
+  });
+
+  it('remembers nothing of a query that is asked once, however many pages it has', async () => {
+    const sql = 'SELECT VALUE c.id FROM c WHERE c.list[1] < 100 AND IS_DEFINED(c.long)';
+    const pageOf = (continuation?: Continuation) => {
+      const request = { sql, parameters: [], maxItemCount: 500, continuation };
+      return store.queryItems(store.container('db', NAME), request);
+    };
+    const { continuation } = await pageOf();
+    let next = continuation;
+    while (next !== undefined) ({ continuation: next } = await pageOf(next));
+    const none = sql.replace('< 100', '< 0');
+    opened = 0;
+    await ask(none, null);
+    expect(opened).toBe(ITEMS);
+    opened = 0;
+    await ask(none, null);
+    expect(opened).toBeLessThan(FIRST_OPENED + 100);
   });
 });

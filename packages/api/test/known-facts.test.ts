@@ -13,7 +13,7 @@ const container = { rid: 'rid', definition: DEFINITION } as ContainerState;
 const orderOf = (orders: FactCache, property: string, of = container) =>
   askedFor(orders, `SELECT * FROM c ORDER BY c.${property}`, [], of);
 const askedFor = (orders: FactCache, sql: string, parameters: QueryParameter[] = [], of = container) =>
-  orders.of<FoundPlaces>(of, placesText(planQuery(parseQuery(sql), parameters), parameters));
+  orders.of<FoundPlaces>(of, placesText(planQuery(parseQuery(sql), parameters), parameters), true);
 const at = (key: string): FoundPlaces => ({
   rows: [{ keys: [key], inside: 0 }],
   bytes: 64 + 2 * key.length,

@@ -26,7 +26,7 @@ const bytesOfEntry = ({ bytes }: Fact): number => ENTRY_BYTES + bytes;
  */
 export class KnownFacts<Kind extends Fact> {
   readonly definition: ContainerDefinition;
-  /** How often the question was asked. */
+  /** How many queries have asked the question. Further pages of a query don't count. */
   asked = 0;
   bytes = 0;
   /** Whether there was no room for some facts, while many of those that are kept are of versions that were replaced. */
@@ -97,15 +97,16 @@ export class FactCache {
    * What is known from a question about documents of a container; nothing if it is asked for the first time.
    *
    * @param question a text that determines what the facts are
+   * @param isFirst whether the first page of a query asks
    */
-  of<Kind extends Fact>({ rid, definition }: ContainerState, question: string): KnownFacts<Kind> {
+  of<Kind extends Fact>({ rid, definition }: ContainerState, question: string, isFirst: boolean): KnownFacts<Kind> {
     const key = hash('sha256', `${rid} ${question}`);
     const known = this.#byQuestion.get(key);
     // A definition may have computed properties, so another one has other facts.
     const facts = known?.definition === definition && !known.isStale ? known : new KnownFacts<Fact>(definition);
     this.#byQuestion.delete(key);
     this.#byQuestion.set(key, facts);
-    facts.asked += 1;
+    if (isFirst) facts.asked += 1;
     if (this.#byQuestion.size > MOST_QUESTIONS) this.#forgetOther(facts);
     return facts as KnownFacts<Kind>;
   }

@@ -38,7 +38,8 @@ export class KnownFilter {
       context,
     );
     if (filter === undefined) return undefined;
-    const facts = cache.of<KnownPart>(state, `properties ${JSON.stringify(filter.properties)}`);
+    const isFirst = request.continuation === undefined;
+    const facts = cache.of<KnownPart>(state, `properties ${JSON.stringify(filter.properties)}`, isFirst);
     return facts.asked > 1 ? new KnownFilter(filter, facts, cache) : undefined;
   }
 

@@ -460,6 +460,7 @@ export class Queries {
     const order = this.#facts.of<FoundPlaces>(
       state,
       `places ${placesText(plan, request.parameters as readonly QueryParameter[])}`,
+      isFirst,
     );
     return !isFirst || order.asked > 1 ? order : undefined;
   }
