@@ -19,7 +19,7 @@ describe('the places of a document’s rows', () => {
     ],
     ['SELECT VALUE c.none FROM c ORDER BY c.n', []],
     ['SELECT c.n, SUM(c.list[0]) FROM c GROUP BY c.n', [{ keys: [1, 4], inside: 0 }]],
-    ['SELECT COUNT(1), MAX(c.none) FROM c', [{ keys: [1, undefined], inside: 0 }]],
+    ['SELECT COUNT(c), COUNT(c.none), MAX(c.none) FROM c', [{ keys: [true, undefined, undefined], inside: 0 }]],
     ['SELECT DISTINCT VALUE c.n FROM c', [{ keys: [], inside: 0, row: 1 }]],
     ['SELECT DISTINCT VALUE c.n FROM c ORDER BY c.n DESC', [{ keys: [1, false, 1], inside: 0, row: 1 }]],
   ])('are what orders, groups or tells them apart: %s', (sql, places) => {

@@ -176,7 +176,10 @@ it('rows by their places, known or just found, are those of the documents', () =
         });
         const again = rowsOf((page) => {
           const offer = (index: number) => (place: RowPlace) => page.offerPlace(index, place, chosen);
-          found.forEach((places, index) => places!.rows.forEach(offer(index)));
+          found.forEach((places, index) => {
+            if (places !== undefined) places.rows.forEach(offer(index));
+            else new DocumentPlaces(plan, {}).of(of[index]!, offer(index));
+          });
         });
         compared += whole.length;
         // The rows of single documents are only chosen.

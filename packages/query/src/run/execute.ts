@@ -151,7 +151,11 @@ function groupKeys(keys: Grouping['keys'], frame: Frame): Value[] {
 /** The values by which {@link Groups} take the row that the frame is bound to: those of GROUP BY, and the arguments of the aggregates. */
 export function rowValues({ keys, aggregates }: Grouping, frame: Frame): Value[] {
   const values = groupKeys(keys, frame);
-  for (const { argument } of aggregates) values.push(boundedIn(frame, argument(frame)));
+  for (const { name, argument } of aggregates) {
+    const value = boundedIn(frame, argument(frame));
+    // COUNT(c) counts documents, but needs none of their content.
+    values.push(name === 'COUNT' && value !== undefined ? true : value);
+  }
   return values;
 }
 
