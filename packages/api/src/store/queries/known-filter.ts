@@ -28,7 +28,7 @@ export class KnownFilter {
   }
 
   /** @returns undefined if the filter needs whole documents or takes long, or if its properties are read for the first time */
-  static of({ plan, request, moment, context, isSlow }: Run, cache: FactCache): KnownFilter | undefined {
+  static of({ plan, request, moment, context, isSlow, isFirst }: Run, cache: FactCache): KnownFilter | undefined {
     if (isSlow) return undefined;
     const { state } = moment.within;
     const filter = documentFilter(
@@ -38,7 +38,6 @@ export class KnownFilter {
       context,
     );
     if (filter === undefined) return undefined;
-    const isFirst = request.continuation === undefined;
     const facts = cache.of<KnownPart>(state, `properties ${JSON.stringify(filter.properties)}`, isFirst);
     return facts.asked > 1 ? new KnownFilter(filter, facts, cache) : undefined;
   }

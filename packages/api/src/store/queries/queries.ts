@@ -252,10 +252,9 @@ export class Queries {
 
   /** Answers a query whose rows come in document order. Each page goes on after the last row of the page before. */
   #stream(run: Run): Promise<Answer> {
-    const isFirst = run.request.continuation === undefined;
-    const order = run.plan.query.distinct ? this.#knownOrderOf(run, isFirst) : undefined;
+    const order = run.plan.query.distinct ? this.#knownOrderOf(run) : undefined;
     if (order === undefined) return this.#streamed(run);
-    return this.#withPlaces(run, order, isFirst, (places) => this.#streamed(run, { order, places }));
+    return this.#withPlaces(run, order, (places) => this.#streamed(run, { order, places }));
   }
 
   async #streamed(run: Run, known?: { readonly order: KnownOrder; readonly places: RowPlaces }): Promise<Answer> {
@@ -367,7 +366,7 @@ export class Queries {
     const chooser = this.#chooserOf(run, start);
     // Of a row of one document, only the place is known, and not what tells its neighbours.
     const isKnown = chooser === undefined && (start?.near === undefined || isOfMany(run.plan));
-    const order = isKnown ? this.#knownOrderOf(run, start === undefined) : undefined;
+    const order = isKnown ? this.#knownOrderOf(run) : undefined;
     const spans = spansOf(run, start, offset + rows);
     for (;;) {
       const { value: span, done: isLast } = await spans.next();
@@ -395,7 +394,7 @@ export class Queries {
     const newPage = () => new OrderedPage(plan, context, start, offset + rows, room);
     // The places of such rows have all that the rows consist of. They are never in the order of `_ts`, so this is all.
     if (order !== undefined && isOfMany(plan)) {
-      return afterOffset(await this.#rowsByPlaces(run, order, newPage(), start === undefined));
+      return afterOffset(await this.#rowsByPlaces(run, order, newPage()));
     }
     let choice: Ordered | undefined;
     if (chooser !== undefined) {
@@ -403,7 +402,7 @@ export class Queries {
       choice = afterOffset(await this.#rowsOver(run, choosing, this.#candidates.toChoose(run, chooser)));
     } else if (order !== undefined) {
       const choosing = new OrderedPage(plan, context, start, offset + rows);
-      choice = afterOffset(await this.#rowsByPlaces(run, order, choosing, start === undefined));
+      choice = afterOffset(await this.#rowsByPlaces(run, order, choosing));
     }
     if (choice !== undefined) {
       const { rows: chosen } = choice;
@@ -453,7 +452,7 @@ export class Queries {
    * The order in which a page's rows are chosen by their places; undefined if that is not possible, or would not be worth
    * it. A first page is mostly the only one, so it must have been asked for before.
    */
-  #knownOrderOf({ plan, moment, request }: Run, isFirst: boolean): KnownOrder | undefined {
+  #knownOrderOf({ plan, moment, request, isFirst }: Run): KnownOrder | undefined {
     if (!plan.needsBody || !hasLastingPlaces(plan)) return undefined;
     const { state, number } = moment.within;
     if (isFirst && moment.items.rows.documents(number) !== undefined) return undefined;
@@ -466,8 +465,8 @@ export class Queries {
   }
 
   /** The rows of a page, or its choice, by the places of all rows. Remembers these for the next page. */
-  #rowsByPlaces(run: Run, order: KnownOrder, ordered: OrderedPage, isFirst: boolean): Promise<Ordered> {
-    return this.#withPlaces(run, order, isFirst, async (places) => {
+  #rowsByPlaces(run: Run, order: KnownOrder, ordered: OrderedPage): Promise<Ordered> {
+    return this.#withPlaces(run, order, async (places) => {
       for await (const { rows, documents } of this.#candidates.toPlace(run, order)) {
         run.counted(places, () => {
           for (let index = 0; index < rows.length; index += 1) {
@@ -485,10 +484,9 @@ export class Queries {
   async #withPlaces<Result>(
     run: Run,
     order: KnownOrder,
-    isFirst: boolean,
     work: (places: RowPlaces) => Promise<Result>,
   ): Promise<Result> {
-    const places = new RowPlaces(run, order, this.#facts, isFirst);
+    const places = new RowPlaces(run, order, this.#facts);
     order.runBegins();
     let used: number | undefined;
     try {

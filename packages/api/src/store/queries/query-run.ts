@@ -125,6 +125,11 @@ export class Run {
     this.context = this.calls === undefined ? context : { ...context, calls: this.calls };
   }
 
+  /** Whether the page is the first one of its query. */
+  get isFirst(): boolean {
+    return this.request.continuation === undefined && this.request.resume === undefined;
+  }
+
   /** Restricts the run to documents of a span of time. Without a span, all documents that may match are examined. */
   narrowTo(span: Pushdown['ts']): void {
     if (span === this.#span) return;

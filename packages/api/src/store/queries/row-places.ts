@@ -11,15 +11,12 @@ export class RowPlaces {
   readonly #run: Run;
   readonly #order: KnownOrder;
   readonly #facts: FactCache;
-  readonly #isFirst: boolean;
   readonly #found: DocumentPlaces;
 
-  /** @param isFirst whether the run makes a first page. It is charged as if nothing were known, whatever others have asked */
-  constructor(run: Run, order: KnownOrder, facts: FactCache, isFirst: boolean) {
+  constructor(run: Run, order: KnownOrder, facts: FactCache) {
     this.#run = run;
     this.#order = order;
     this.#facts = facts;
-    this.#isFirst = isFirst;
     this.#found = new DocumentPlaces(run.plan, run.context);
   }
 
@@ -28,19 +25,22 @@ export class RowPlaces {
     return this.#found.extraWork;
   }
 
-  /** Calls `take` with the place of each row of a document, and counts the document as examined if its places were not known. */
+  /**
+   * Calls `take` with the place of each row of a document, and counts the document as examined if its places were not
+   * known. A first page is charged as if none were, so that its charge does not depend on what others have asked.
+   */
   each(row: ItemRow, document: Json, take: (place: RowPlace) => void): void {
     const known = this.#order.get(row.position);
     // Erased since its places were known.
     if (known === undefined && Stub.rowOf(document) !== undefined) return;
-    if (known === undefined || this.#isFirst) this.#run.examined += 1;
+    if (known === undefined || this.#run.isFirst) this.#run.examined += 1;
     if (known === undefined) {
       const places = this.#found.of(document, take);
       if (places !== undefined) this.#facts.keep(this.#order, row.position, places);
       return;
     }
     this.used += 1;
-    if (this.#isFirst) this.#run.extraWork += known.extraWork;
+    if (this.#run.isFirst) this.#run.extraWork += known.extraWork;
     for (const place of known.rows) take(place);
   }
 }
