@@ -66,6 +66,27 @@ describe('a query that takes long', () => {
     expect(turns).toBeGreaterThanOrEqual(10);
   });
 
+  it('works on one document at a time in the slow lane, also after many that were no work', async () => {
+    const list = Array.from({ length: 70 }, (_, n) => n);
+    await stock(store, 'late', 400, (n) => (n < 392 ? {} : { list }));
+    const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
+    const workedMs = () => process.threadCpuUsage().user / 1_000;
+    const startedMs = workedMs();
+    let longestMs = 0;
+    let isOver = false;
+    const watched = (async () => {
+      while (!isOver) {
+        const beganMs = workedMs();
+        await new Promise((next) => setImmediate(next));
+        longestMs = Math.max(longestMs, workedMs() - beganMs);
+      }
+    })();
+    const { rows } = await ask('late', sql).finally(() => (isOver = true));
+    await watched;
+    expect(rows).toEqual([8 * 70 ** 3]);
+    expect(longestMs).toBeLessThan((workedMs() - startedMs) / 3);
+  });
+
   it('does so between the items that it names', async () => {
     await store.createContainer(CALLER, 'db', 'named', DEFINITION, -1);
     const ids = Array.from({ length: 30_000 }, (_, n) => `"${n}"`).join();

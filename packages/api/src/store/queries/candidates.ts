@@ -143,7 +143,16 @@ export class Candidates {
             to = ready(batch.documents, from, to);
             isReady = to > from;
           }
-          if (isReady) yield to - from === length ? batch : partOf(batch, from, to);
+          if (run.isSlow && ready === undefined) {
+            // Any document may take long, also after a thousand that did not. The piece ends with the one that does.
+            let next = from;
+            do {
+              const end = Math.min(next + 1, to);
+              yield end - next === length ? batch : partOf(batch, next, end);
+              next = end;
+            } while (next < to && took() < TURN_MS);
+            to = next;
+          } else if (isReady) yield to - from === length ? batch : partOf(batch, from, to);
         } finally {
           if (run.isSlow) this.#parts.slowLane.ended(took());
         }
