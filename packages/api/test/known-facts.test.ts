@@ -26,7 +26,7 @@ describe('the known order of a query', () => {
   it('has the places that were kept for the same query over the same definition', () => {
     const orders = new FactCache();
     const order = orderOf(orders, 'one');
-    orders.keep(order, 7, at('a'));
+    order.keep(7, at('a'));
     expect(orderOf(orders, 'one').get(7)).toEqual(at('a'));
     expect(orderOf(orders, 'two').get(7)).toBeUndefined();
     expect(orderOf(orders, 'one', { ...container, rid: 'other' }).get(7)).toBeUndefined();
@@ -36,7 +36,7 @@ describe('the known order of a query', () => {
   it('is the same for queries that select and limit the same rows differently, and for no others', () => {
     const orders = new FactCache();
     const sql = 'SELECT c.a FROM c WHERE c.b > @b ORDER BY c.one';
-    orders.keep(askedFor(orders, sql, [{ name: '@b', value: 1 }]), 7, at('a'));
+    askedFor(orders, sql, [{ name: '@b', value: 1 }]).keep(7, at('a'));
     const isKnown = (text: string, b: number, ...parameters: QueryParameter[]) =>
       askedFor(orders, text, [{ name: '@b', value: b }, ...parameters]).get(7) !== undefined;
     expect(isKnown(sql, 1)).toBe(true);
@@ -52,7 +52,7 @@ describe('the known order of a query', () => {
   it('is the same for queries that make the same groups, and for no others', () => {
     const orders = new FactCache();
     const sql = 'SELECT c.a, SUM(c.n) AS n FROM c GROUP BY c.a';
-    orders.keep(askedFor(orders, sql), 7, at('a'));
+    askedFor(orders, sql).keep(7, at('a'));
     const isKnown = (text: string) => askedFor(orders, text).get(7) !== undefined;
     expect(isKnown(`${sql} OFFSET 5 LIMIT 5`)).toBe(true);
     expect(isKnown('SELECT c.a, SUM(c.m) AS n FROM c GROUP BY c.a')).toBe(false);
@@ -65,7 +65,7 @@ describe('the known order of a query', () => {
     const orders = new FactCache();
     for (const sql of ['one', 'two']) {
       const order = orderOf(orders, sql);
-      for (const position of [1, 2, 3]) orders.keep(order, position, at('a'));
+      for (const position of [1, 2, 3]) order.keep(position, at('a'));
     }
     orders.erased([1, 3]);
     for (const sql of ['one', 'two']) {
@@ -83,25 +83,25 @@ describe('the known order of a query', () => {
     order.runBegins();
     orders.erased([5]);
     order.runEnds(0);
-    for (const position of [5, 6]) orders.keep(order, position, at('a'));
+    for (const position of [5, 6]) order.keep(position, at('a'));
     order.runEnds(0);
     expect([5, 6].map((position) => order.get(position) !== undefined)).toEqual([false, true]);
   });
 
   /** Keeps places under ascending positions until there is no room for more. Returns the first position without room. */
-  function fill(orders: FactCache, order: KnownOrder): number {
+  function fill(order: KnownOrder): number {
     for (let position = 1; ; position += 1) {
-      orders.keep(order, position, LONG);
+      order.keep(position, LONG);
       if (order.get(position) === undefined) return position;
     }
   }
 
   it('has limited room, for which the least recently used one is forgotten', () => {
     const orders = new FactCache();
-    for (const name of ['older', 'newer']) orders.keep(orderOf(orders, name), 0, LONG);
+    for (const name of ['older', 'newer']) orderOf(orders, name).keep(0, LONG);
     // This one is used later than the other now.
     const last = orderOf(orders, 'older');
-    fill(orders, last);
+    fill(last);
     expect(last.bytes).toBeGreaterThan(1024 * 1024);
     expect(last.bytes).toBeLessThanOrEqual(32 * 1024 * 1024);
     expect(orderOf(orders, 'newer').get(0)).toBeUndefined();
@@ -111,16 +111,16 @@ describe('the known order of a query', () => {
   it('counts places that two runs have kept once', () => {
     const orders = new FactCache();
     const order = orderOf(orders, 'one');
-    orders.keep(order, 1, LONG);
+    order.keep(1, LONG);
     const { bytes } = order;
-    orders.keep(order, 1, LONG);
+    order.keep(1, LONG);
     expect(order.bytes).toBe(bytes);
   });
 
   it('begins anew when it is full of places that are not used any more', () => {
     const orders = new FactCache();
     const order = orderOf(orders, 'one');
-    const kept = fill(orders, order) - 1;
+    const kept = fill(order) - 1;
     for (const used of [kept, undefined]) {
       order.runBegins();
       order.runEnds(used);
@@ -133,7 +133,7 @@ describe('the known order of a query', () => {
 
   it('is forgotten when many other queries were asked', () => {
     const orders = new FactCache();
-    orders.keep(orderOf(orders, 'first'), 1, at('a'));
+    orderOf(orders, 'first').keep(1, at('a'));
     for (let number = 0; number < 64; number += 1) orderOf(orders, `p${number}`);
     expect(orderOf(orders, 'first').get(1)).toBeUndefined();
   });

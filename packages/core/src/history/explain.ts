@@ -374,12 +374,12 @@ function deletedInWords(
   renamedTo: OtherLife | undefined,
   { definition }: ContainerState,
 ): string {
-  const by = hasPseudonymousIds(definition) ? 'an id with the pseudonym' : 'the id';
-  if (stream !== undefined) {
-    const id = renamedTo === undefined ? 'another id' : `${by} ${JSON.stringify(renamedTo.id)}`;
-    return `replaced under ${id} at ${isoTime(atMs)}`;
+  if (stream === undefined) {
+    return `deleted at ${isoTime(atMs)}${withPartitionKey === true ? ' with all of its partition key' : ''}`;
   }
-  return `deleted at ${isoTime(atMs)}${withPartitionKey === true ? ' with all of its partition key' : ''}`;
+  const by = hasPseudonymousIds(definition) ? 'an id with the pseudonym' : 'the id';
+  const id = renamedTo === undefined ? 'another id' : `${by} ${JSON.stringify(renamedTo.id)}`;
+  return `replaced under ${id} at ${isoTime(atMs)}`;
 }
 
 /** A restore ends lives whose keys are gone. If somebody had ended them before, that was recorded after the backup, if at all. */

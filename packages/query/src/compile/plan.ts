@@ -170,7 +170,6 @@ export function withoutValues(query: Query): Query {
  * A plan that excludes the documents which can't satisfy the query's filter by their `id` and `_ts`. It has a row for each other document;
  * the rest of the filter is left out.
  *
- * @param query the query that the given plan belongs to
  * @returns undefined if no document can be excluded in this way
  */
 export function sparingPlan(

@@ -1,7 +1,7 @@
 import { DOCUMENT_SLOT } from '../compile/compile.ts';
 import { conditionsOf, type PlanOptions, type QueryParameter, type QueryPlan } from '../compile/plan.ts';
 import { guardStack } from '../errors.ts';
-import { bindSources } from '../run/execute.ts';
+import { satisfies } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
 import { detached, MOST_REMEMBERED_BYTES } from '../values/detached.ts';
 import { bytesOf } from '../values/memory.ts';
@@ -15,8 +15,9 @@ export class DocumentFilter {
   readonly #plan: QueryPlan;
   readonly #frame: Frame;
 
-  constructor(plan: QueryPlan, properties: readonly string[], context: EvaluationContext) {
-    this.properties = properties.toSorted();
+  /** @param plan a plan that has only these conditions */
+  constructor(plan: QueryPlan, context: EvaluationContext) {
+    this.properties = plan.documentProperties!.toSorted();
     this.#plan = plan;
     this.#frame = newFrame(context);
   }
@@ -28,11 +29,10 @@ export class DocumentFilter {
    * @throws the same errors as an evaluation
    */
   excludes(part: Json): boolean {
-    const { where, sources } = this.#plan.program;
     const frame = this.#frame;
     frame.slots[DOCUMENT_SLOT] = part;
     frame.work.beginDocument();
-    return guardStack(() => bindSources(sources, 0, frame, () => where !== undefined && !where(frame)));
+    return guardStack(() => !satisfies(this.#plan.program, frame));
   }
 
   /** The part of a document that has these properties, without references to the document; undefined if it is large. */
@@ -52,7 +52,6 @@ export class DocumentFilter {
  * The conditions of a query's WHERE that are decided by some of a document's properties, for a query whose rows are each of one document or
  * of groups of documents.
  *
- * @param query the query that the given plan belongs to
  * @returns undefined if there are none, or if excluded documents matter, too
  */
 export function documentFilter(
@@ -69,8 +68,5 @@ export function documentFilter(
     options,
     ({ documentProperties, changing }) => documentProperties !== undefined && changing === undefined,
   );
-  const properties = conditions?.documentProperties ?? [];
-  return conditions?.needsBody === true && properties.length > 0
-    ? new DocumentFilter(conditions, properties, context)
-    : undefined;
+  return conditions?.needsBody === true ? new DocumentFilter(conditions, context) : undefined;
 }

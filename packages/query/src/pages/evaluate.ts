@@ -1,7 +1,7 @@
 import { DOCUMENT_SLOT } from '../compile/compile.ts';
 import type { QueryPlan } from '../compile/plan.ts';
 import { asQueryError, guardStack } from '../errors.ts';
-import { bindSources, drain, groupAttempt, RowCollector } from '../run/execute.ts';
+import { bindSources, drain, groupAttempt, RowCollector, satisfies } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
 import type { Program } from '../run/program.ts';
 import { BYTES_PER_CHARACTER, bytesOf } from '../values/memory.ts';
@@ -255,7 +255,6 @@ export function matches(plan: QueryPlan, document: Json, context: EvaluationCont
   return guardStack(() => {
     const frame = newFrame(context);
     frame.slots[DOCUMENT_SLOT] = document;
-    const { where, sources } = plan.program;
-    return !bindSources(sources, 0, frame, () => where !== undefined && !where(frame));
+    return satisfies(plan.program, frame);
   });
 }

@@ -185,6 +185,10 @@ export function bindSources(
   return source.kind === 'path' ? bindAll(source.run(frame)) : runSource(source.program, frame, bindAll);
 }
 
+/** Whether the document that the frame is bound to satisfies WHERE, with any combination of the sources' values. */
+export const satisfies = ({ sources, where }: Program, frame: Frame): boolean =>
+  !bindSources(sources, 0, frame, () => where !== undefined && !where(frame));
+
 /** Runs a query in FROM. If its rows are pending, everything else is still tried. */
 function runSource(program: Program, frame: Frame, emit: Emit): boolean {
   if (!program.callsFunctions) return runProgram(program, frame, emit);

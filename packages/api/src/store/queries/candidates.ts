@@ -143,16 +143,18 @@ export class Candidates {
             to = ready(batch.documents, from, to);
             isReady = to > from;
           }
-          if (run.isSlow && ready === undefined) {
-            // Any document may take long, also after a thousand that did not. The piece ends with the one that does.
+          if (isReady) {
+            // In the slow lane any document may take long, also after a thousand that did not. The piece ends with the
+            // one that does.
+            const step = run.isSlow && ready === undefined ? 1 : to - from;
             let next = from;
             do {
-              const end = Math.min(next + 1, to);
+              const end = Math.min(next + step, to);
               yield end - next === length ? batch : partOf(batch, next, end);
               next = end;
             } while (next < to && took() < TURN_MS);
             to = next;
-          } else if (isReady) yield to - from === length ? batch : partOf(batch, from, to);
+          }
         } finally {
           if (run.isSlow) this.#parts.slowLane.ended(took());
         }

@@ -36,21 +36,27 @@ export class KnownFacts<Kind extends Fact> {
   #runs = 0;
   /** Positions that were erased during a run, which may have read their content before. */
   readonly #erased = new Set<number>();
+  readonly #makeRoom: (facts: { readonly bytes: number }, bytes: number) => boolean;
 
-  constructor(definition: ContainerDefinition) {
+  /** @param makeRoom returns whether there is room for so many bytes more */
+  constructor(
+    definition: ContainerDefinition,
+    makeRoom: (facts: { readonly bytes: number }, bytes: number) => boolean,
+  ) {
     this.definition = definition;
+    this.#makeRoom = makeRoom;
   }
 
   get(position: number): Kind | undefined {
     return this.#facts.get(position);
   }
 
-  /** @param makeRoom returns whether there is room for so many bytes more */
-  keep(position: number, fact: Kind, makeRoom: (bytes: number) => boolean): void {
+  /** Keeps a fact if there is room for it. */
+  keep(position: number, fact: Kind): void {
     // Another run may have kept the same.
     if (this.#erased.has(position) || this.#facts.has(position)) return;
     const bytes = bytesOfEntry(fact);
-    if (!makeRoom(bytes)) {
+    if (!this.#makeRoom(this, bytes)) {
       this.#isFull = true;
       return;
     }
@@ -103,7 +109,7 @@ export class FactCache {
     const key = hash('sha256', `${rid} ${question}`);
     const known = this.#byQuestion.get(key);
     // A definition may have computed properties, so another one has other facts.
-    const facts = known?.definition === definition && !known.isStale ? known : new KnownFacts<Fact>(definition);
+    const facts = known?.definition === definition && !known.isStale ? known : this.#none(definition);
     this.#byQuestion.delete(key);
     this.#byQuestion.set(key, facts);
     if (isFirst) facts.asked += 1;
@@ -111,17 +117,17 @@ export class FactCache {
     return facts as KnownFacts<Kind>;
   }
 
-  keep<Kind extends Fact>(facts: KnownFacts<Kind>, position: number, fact: Kind): void {
-    facts.keep(position, fact, (bytes) => {
-      while (facts.bytes + this.#bytesBeside(facts) + bytes > MOST_BYTES) if (!this.#forgetOther(facts)) return false;
-      return true;
-    });
-  }
-
   /** @param positions of the erased versions; undefined if they are unknown */
   erased(positions: readonly number[] | undefined): void {
     if (positions === undefined) this.#byQuestion.clear();
     else for (const facts of this.#byQuestion.values()) facts.erased(positions);
+  }
+
+  #none(definition: ContainerDefinition): KnownFacts<Fact> {
+    return new KnownFacts<Fact>(definition, (facts, bytes) => {
+      while (facts.bytes + this.#bytesBeside(facts) + bytes > MOST_BYTES) if (!this.#forgetOther(facts)) return false;
+      return true;
+    });
   }
 
   #bytesBeside(facts: object): number {

@@ -17,13 +17,11 @@ interface KnownPart {
 export class KnownFilter {
   readonly #filter: DocumentFilter;
   readonly #facts: KnownFacts<KnownPart>;
-  readonly #cache: FactCache;
   #used = 0;
 
-  private constructor(filter: DocumentFilter, facts: KnownFacts<KnownPart>, cache: FactCache) {
+  private constructor(filter: DocumentFilter, facts: KnownFacts<KnownPart>) {
     this.#filter = filter;
     this.#facts = facts;
-    this.#cache = cache;
     facts.runBegins();
   }
 
@@ -39,7 +37,7 @@ export class KnownFilter {
     );
     if (filter === undefined) return undefined;
     const facts = cache.of<KnownPart>(state, `properties ${JSON.stringify(filter.properties)}`, isFirst);
-    return facts.asked > 1 ? new KnownFilter(filter, facts, cache) : undefined;
+    return facts.asked > 1 ? new KnownFilter(filter, facts) : undefined;
   }
 
   /** If the filter excludes a document by what is known of it: the part of it that says so. It can stand for the document. */
@@ -54,7 +52,7 @@ export class KnownFilter {
   opened({ position }: ItemRow, document: Json): void {
     if (this.#facts.get(position) !== undefined) return;
     const part = this.#filter.partOf(document);
-    if (part !== undefined) this.#cache.keep(this.#facts, position, part);
+    if (part !== undefined) this.#facts.keep(position, part);
   }
 
   /** Must be called at the end of the run. */

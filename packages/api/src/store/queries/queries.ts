@@ -486,7 +486,7 @@ export class Queries {
     order: KnownOrder,
     work: (places: RowPlaces) => Promise<Result>,
   ): Promise<Result> {
-    const places = new RowPlaces(run, order, this.#facts);
+    const places = new RowPlaces(run, order);
     order.runBegins();
     let used: number | undefined;
     try {

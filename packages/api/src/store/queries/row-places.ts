@@ -1,7 +1,7 @@
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { DocumentPlaces, type Json, type RowPlace } from '@epitaph/query';
 import { Stub } from './candidates.ts';
-import type { FactCache, KnownOrder } from './known-facts.ts';
+import type { KnownOrder } from './known-facts.ts';
 import type { Run } from './query-run.ts';
 
 /** The places of the rows of documents, for one run of a query: those that are known, and others that it finds and keeps. */
@@ -10,13 +10,11 @@ export class RowPlaces {
   used = 0;
   readonly #run: Run;
   readonly #order: KnownOrder;
-  readonly #facts: FactCache;
   readonly #found: DocumentPlaces;
 
-  constructor(run: Run, order: KnownOrder, facts: FactCache) {
+  constructor(run: Run, order: KnownOrder) {
     this.#run = run;
     this.#order = order;
-    this.#facts = facts;
     this.#found = new DocumentPlaces(run.plan, run.context);
   }
 
@@ -30,17 +28,21 @@ export class RowPlaces {
    * known. A first page is charged as if none were, so that its charge does not depend on what others have asked.
    */
   each(row: ItemRow, document: Json, take: (place: RowPlace) => void): void {
+    const run = this.#run;
     const known = this.#order.get(row.position);
-    // Erased since its places were known.
-    if (known === undefined && Stub.rowOf(document) !== undefined) return;
-    if (known === undefined || this.#run.isFirst) this.#run.examined += 1;
-    if (known === undefined) {
-      const places = this.#found.of(document, take);
-      if (places !== undefined) this.#facts.keep(this.#order, row.position, places);
+    if (known !== undefined) {
+      this.used += 1;
+      if (run.isFirst) {
+        run.examined += 1;
+        run.extraWork += known.extraWork;
+      }
+      for (const place of known.rows) take(place);
       return;
     }
-    this.used += 1;
-    if (this.#run.isFirst) this.#run.extraWork += known.extraWork;
-    for (const place of known.rows) take(place);
+    // Erased since its places were known.
+    if (Stub.rowOf(document) !== undefined) return;
+    run.examined += 1;
+    const places = this.#found.of(document, take);
+    if (places !== undefined) this.#order.keep(row.position, places);
   }
 }
